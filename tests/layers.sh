@@ -23,7 +23,7 @@ state##base model io device map
 format##base model codec io
 format/torch##base model codec io format
 format/native##base model codec io format format/torch
-format/dcp##base model codec io format format/torch
+format/dcp##base model codec io format format/torch format/native
 format/folder##base model codec io format format/native format/dcp
 format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder
 engine##base model codec io device format

@@ -61,12 +61,18 @@ static ckpt_status look(const ckpt__source *source, const char *folder, names *n
     return ckpt__source_each(source, folder, see, n, err);
 }
 
+bool ckpt__dcp_in_folder(const ckpt__source *source, const char *folder)
+{
+    names n;
+    return look(source, folder, &n, NULL) == CKPT_OK && (n.list || n.ranks || n.records);
+}
+
 static int bid(const ckpt__probe *probe)
 {
     names n;
     if (!probe->directory || look(probe->source, "", &n, NULL) < 0 || n.megatron)
         return 0;
-    return n.list || n.ranks || n.records ? 85 : 0;
+    return n.list || n.ranks || n.records || n.shards ? 85 : 0;
 }
 
 /* ---- files */
@@ -212,6 +218,8 @@ static ckpt_status read_lists(ckpt__dcp *d, ckpt_error *err)
         return read_list(d, ".metadata", err);
     if (n.ranks)
         return read_ranks(d, err);
+    if (n.shards && !n.records)
+        return ckpt__dcp_read_shards(d, err);
     if (n.records)
         return ckpt__fail(
             err, CKPT_E_DAMAGED, d->request->source->path,
@@ -237,11 +245,12 @@ static ckpt_status check_codings(const ckpt__dcp *d, ckpt_error *err)
 static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
 {
     ckpt_status status = read_lists(d, err);
-    if (status == CKPT_OK)
+    bool shards = d->index->tensor_count > 0; /* which are files of their own, and have no records */
+    if (status == CKPT_OK && !shards)
         status = check_codings(d, err);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !shards)
         status = open_files(d, err);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !shards)
         status = ckpt__dcp_fill(d, err);
     if (status == CKPT_OK)
         status = ckpt__dcp_tree(d, err);

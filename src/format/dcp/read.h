@@ -7,6 +7,8 @@
  * is one. */
 ckpt_status ckpt__dcp_read_folder(const ckpt__read_request *request, const char *folder, ckpt__index **out,
                                   ckpt_error *err);
+/* By the names of its files: is there one in the folder ("optimizer_0") of the source's directory, finished or not? */
+bool ckpt__dcp_in_folder(const ckpt__source *source, const char *folder);
 /* A name that HuggingFaceStorageWriter gives to what one rank writes. */
 bool ckpt__dcp_is_shard(const char *name);
 #endif
