@@ -36,7 +36,14 @@ static bool rank_of(const char *name, uint64_t *rank)
 /* "shard-00001-model-00001-of-00001.safetensors" */
 bool ckpt__dcp_is_shard(const char *name)
 {
-    return strncmp(name, "shard-", 6) == 0 && ckpt__ends(name, ".safetensors") && strchr(name + 6, '-');
+    static const char *const words[] = {"shard-", "-model-", "-of-"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i]), digits = ckpt__begins(name, words[i]) ? strspn(name + n, "0123456789") : 0;
+        if (digits == 0)
+            return false;
+        name += n + digits;
+    }
+    return strcmp(name, ".safetensors") == 0;
 }
 
 static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
