@@ -23,8 +23,9 @@ state##base model io device map
 format##base model codec io
 format/torch##base model codec io format
 format/native##base model codec io format format/torch
-format/folder##base model codec io format format/native
-format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/folder
+format/dcp##base model codec io format format/torch format/native
+format/folder##base model codec io format format/native format/dcp
+format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder
 engine##base model codec io device format
 anatomy##base model codec io map format format/torch format/native format/folder format/table
 reader##base model codec io device format format/table engine anatomy

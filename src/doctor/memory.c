@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
+#include "model/nested.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -276,12 +277,11 @@ static ckpt_status read_one(ckpt__examination *p, size_t tensor, bool *seen)
     finite_check c = {.dtype = t->dtype};
     ckpt_error why = CKPT_ERROR_INIT;
     char n[32];
-    bool numbers = ckpt_dtype_is_float(t->dtype),
-         storage = t->storage >= 0 && (size_t)t->storage < p->index->storage_count;
-    const ckpt__extent *e = storage ? &p->index->storages[t->storage].extent : NULL;
-    bool all = e && whole->whole && whole->info.offset == 0 && t->nbytes == e->size &&
+    bool numbers = ckpt_dtype_is_float(t->dtype);
+    const ckpt__extent *e = whole->whole ? &p->index->storages[whole->storage].extent : NULL;
+    bool all = e && whole->info.offset == 0 && t->nbytes == e->size &&
                (!t->strides || ckpt__is_c_order(t->shape, t->strides, t->ndim));
-    if (!is_plain(t) || (!numbers && !whole->has_crc) || (!numbers && all && seen[t->storage]))
+    if (!is_plain(t) || (!numbers && !whole->has_crc) || (!numbers && all && seen[whole->storage]))
         return CKPT_OK;
     ckpt_status status =
         ckpt__read_tensor(p->reader->source, p->index, tensor, true, numbers ? count_bad : NULL, &c, &why);
@@ -289,10 +289,11 @@ static ckpt_status read_one(ckpt__examination *p, size_t tensor, bool *seen)
     if (c.bad)
         ckpt__doctor_note(p, CKPT__NON_FINITE, NULL, t->name, n, ckpt_role_name(role_of(p, tensor)), NULL);
     p->result->read_tensors++;
-    if (all && !seen[t->storage]) {
+    if (all && !seen[whole->storage]) {
         p->result->read_bytes += e->size;
-        p->result->checked_bytes += e->has_crc || whole->has_crc ? e->size : 0;
-        seen[t->storage] = true;
+        p->result->checked_bytes +=
+            ckpt__extent_known(p->index, whole->storage)->has_crc || whole->has_crc ? e->size : 0;
+        seen[whole->storage] = true;
     }
     return damaged(p, status, t->name, &why);
 }
@@ -308,7 +309,7 @@ static ckpt_status read_rest(ckpt__examination *p, const bool *seen)
             continue;
         status = damaged(p, ckpt__read_storage(p->reader->source, p->index, i, true, NULL, NULL, &why), s->name, &why);
         p->result->read_bytes += s->extent.size;
-        p->result->checked_bytes += s->extent.has_crc ? s->extent.size : 0;
+        p->result->checked_bytes += ckpt__extent_known(p->index, i)->has_crc ? s->extent.size : 0;
     }
     return status;
 }

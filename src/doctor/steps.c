@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
+#include "model/nested.h"
 
 static const ckpt_str none = {NULL, 0};
 enum { CODED_MAX = 1 << 16 }; /* bytes of a compressed storage that are decoded for one number */
@@ -29,15 +30,15 @@ static ckpt_status take_number(void *ctx, uint64_t offset, const void *data, siz
 
 static bool read_number(ckpt__examination *p, size_t tensor, double *number)
 {
-    const ckpt_tensor_info *t = &p->index->tensors[tensor].info;
+    const ckpt__tensor *whole = &p->index->tensors[tensor];
+    const ckpt_tensor_info *t = &whole->info;
     one_number one = {.dtype = t->dtype};
     ckpt_error why = CKPT_ERROR_INIT;
     size_t size = ckpt_dtype_size(t->dtype);
-    if (size == 0 || t->nbytes != size || t->storage < 0 ||
-        (t->extra && (t->extra->layout.data || t->extra->quantizer.data)) ||
-        (size_t)t->storage >= p->index->storage_count)
+    if (size == 0 || t->nbytes != size || !whole->whole ||
+        (t->extra && (t->extra->layout.data || t->extra->quantizer.data)))
         return false;
-    const ckpt__extent *e = &p->index->storages[t->storage].extent;
+    const ckpt__extent *e = &p->index->storages[whole->storage].extent;
     if (e->coding != CKPT__STORED && e->size > CODED_MAX)
         return false;
     ckpt_status status =
@@ -47,7 +48,8 @@ static bool read_number(ckpt__examination *p, size_t tensor, double *number)
     if (!p->options->read_values) {
         p->result->read_bytes += size;
         p->result->read_tensors++;
-        p->result->checked_bytes += e->has_crc && t->storage_nbytes == t->nbytes ? size : 0;
+        p->result->checked_bytes +=
+            ckpt__extent_known(p->index, whole->storage)->has_crc && t->storage_nbytes == t->nbytes ? size : 0;
     }
     *number = one.value;
     return one.read;

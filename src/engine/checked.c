@@ -2,12 +2,14 @@
  * compares the CRC on the way (engine/elements.c); of a transposed view, or a part, it is compared here, before. The answer is
  * kept with the extent: a thousand views of one storage cost one more reading of it. */
 #include "engine/checked.h"
+#include "engine/nested.h"
 #include "engine/stream.h"
 
 enum { UNKNOWN = 0, SOUND, DAMAGED };
 
-void ckpt__note_checked(ckpt__extent *e, bool sound)
+void ckpt__note_checked(const ckpt__extent *of, bool sound)
 {
+    ckpt__extent *e = (ckpt__extent *)(uintptr_t)of; /* the answer alone is not const */
     __atomic_store_n(&e->checked, (uint8_t)(sound ? SOUND : DAMAGED), __ATOMIC_RELAXED);
 }
 
@@ -28,9 +30,10 @@ static bool is_little(const ckpt__index *x, size_t storage, uint64_t bytes)
 ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, uint64_t bytes,
                                 const char *what, ckpt_error *err)
 {
-    ckpt__extent *e = &index->storages[storage].extent;
-    if (!e->has_crc || e->missing)
-        return CKPT_OK;
+    const ckpt__extent *e;
+    ckpt_status status = ckpt__extent_find(source, index, storage, &e, err);
+    if (status < 0 || !ckpt__has_crc_of_its_own(e) || e->missing)
+        return status;
     uint8_t known = __atomic_load_n(&e->checked, __ATOMIC_RELAXED);
     if (known == SOUND)
         return CKPT_OK;
@@ -41,7 +44,7 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
                           e->crc);
     if (is_little(index, storage, bytes))
         return CKPT_OK;
-    ckpt_status status = ckpt__read_storage(source, index, storage, true, NULL, NULL, err);
+    status = ckpt__read_storage(source, index, storage, true, NULL, NULL, err);
     if (status == CKPT_E_DAMAGED) {
         ckpt__note_checked(e, false);
         ckpt__error_object(err, what);
@@ -54,7 +57,7 @@ uint64_t ckpt__bytes_unchecked(const ckpt__index *x, uint64_t *of)
     uint64_t bytes = 0;
     *of = 0;
     for (size_t i = 0; x->parts_given && i < x->storage_count; i++) {
-        const ckpt__extent *e = &x->storages[i].extent;
+        const ckpt__extent *e = ckpt__extent_known(x, i);
         uint64_t given = __atomic_load_n(&x->parts_given[i], __ATOMIC_RELAXED);
         if (given && __atomic_load_n(&e->checked, __ATOMIC_RELAXED) != SOUND) {
             bytes += given;

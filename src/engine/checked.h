@@ -13,8 +13,13 @@
 ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, uint64_t bytes,
                                 const char *what, ckpt_error *err);
 /* All of it was read, and its CRC compared. */
-void ckpt__note_checked(ckpt__extent *extent, bool sound);
+void ckpt__note_checked(const ckpt__extent *extent, bool sound);
 bool ckpt__is_sound(const ckpt__extent *extent); /* it was, and was right */
+/* Is there a CRC of the bytes as they are given? What is turned is compared as its record is read. */
+static inline bool ckpt__has_crc_of_its_own(const ckpt__extent *e)
+{
+    return e->has_crc && e->coding != CKPT__TURNED;
+}
 /* Bytes of the index that were given unchecked; *of: of the storages that they are a part of. */
 uint64_t ckpt__bytes_unchecked(const ckpt__index *index, uint64_t *of);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "codec/crc32.h"
 #include "engine/checked.h"
+#include "engine/nested.h"
 #include "engine/payload.h"
 
 /* ---- opening */
@@ -28,9 +29,11 @@ static ckpt_status set_op(ckpt__elements *e, const ckpt_tensor_info *t, ckpt_err
 static ckpt_status open_range(ckpt__elements *e, const ckpt__index *index, size_t storage, uint64_t begin, bool check,
                               ckpt_error *err)
 {
-    ckpt_status status = ckpt__extent_holds(e->extent, begin, e->size, e->what, err);
+    ckpt_status status = ckpt__extent_find(e->source, index, storage, &e->extent, err);
+    if (status == CKPT_OK)
+        status = ckpt__extent_holds(e->extent, begin, e->size, e->what, err);
     e->whole = begin == 0 && e->size == e->extent->size;
-    e->check_extent = check && e->whole && e->extent->has_crc;
+    e->check_extent = check && e->whole && ckpt__has_crc_of_its_own(e->extent);
     if (status == CKPT_OK && check && !e->whole)
         status = ckpt__check_storage(e->source, index, storage, e->size, e->what, err);
     if (status == CKPT_OK)
@@ -45,7 +48,7 @@ static uint64_t coded_bytes(const ckpt__index *x, const ckpt__tensor *t)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < ckpt__view_count(t); i++) {
-        const ckpt__extent *e = &x->storages[ckpt__view_of(x, t, i).storage].extent;
+        const ckpt__extent *e = ckpt__extent_known(x, ckpt__view_of(x, t, i).storage);
         if (!e->memory && e->coding != CKPT__STORED && e->size > most)
             most = e->size;
     }

@@ -20,14 +20,15 @@ typedef struct ckpt__elements {
                                    * are not yet given out. NULL: it lies in order */
     size_t window_at, window_end;
     const ckpt__source *source; /* borrowed */
-    ckpt__extent *extent;       /* the index's; only the answer of the CRC check is written (engine/checked.h) */
-    uint64_t size, at;          /* bytes in all, and given out */
-    size_t unit;                /* bytes that belong together: no block ends within */
-    uint32_t swap;              /* bytes that are reversed; 1: none */
-    ckpt__op op;                /* of a resolved view, what gives its values; it swaps nothing */
-    bool changes;               /* there is such an op */
-    unsigned char carry[16];    /* of a unit that a read cuts */
-    size_t carried, carry_at;   /* bytes of it; how many were given out */
+    const ckpt__extent *
+        extent; /* the index's, or what was found of it; only the answer of the CRC check is written (engine/checked.h) */
+    uint64_t size, at;                         /* bytes in all, and given out */
+    size_t unit;                               /* bytes that belong together: no block ends within */
+    uint32_t swap;                             /* bytes that are reversed; 1: none */
+    ckpt__op op;                               /* of a resolved view, what gives its values; it swaps nothing */
+    bool changes;                              /* there is such an op */
+    unsigned char carry[16];                   /* of a unit that a read cuts */
+    size_t carried, carry_at;                  /* bytes of it; how many were given out */
     bool check_extent, check_tensor, whole;    /* compare the CRC of the storage, of the tensor; all of the extent is
                                                 * read */
     uint32_t extent_crc, tensor_crc, want_crc; /* of the bytes as stored; of the elements in C order, not

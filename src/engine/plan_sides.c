@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/plan_priv.h"
+#include "model/nested.h"
 
 enum { MOST_WORK = 1000000000 };
 
@@ -194,8 +195,9 @@ static int by_box(const void *a, const void *b, void *ctx)
     const ckpt__extent *e = &o->index->storages[p->storage].extent, *f = &o->index->storages[q->storage].extent;
     if (e->file != f->file)
         return e->file < f->file ? -1 : 1;
-    if (e->offset + p->at != f->offset + q->at)
-        return e->offset + p->at < f->offset + q->at ? -1 : 1;
+    uint64_t x = ckpt__extent_begin(e) + p->at, y = ckpt__extent_begin(f) + q->at;
+    if (x != y)
+        return x < y ? -1 : 1;
     return p < q ? -1 : p > q;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/checked.h"
 #include "engine/decode.h"
 #include "engine/gather.h"
+#include "engine/nested.h"
 
 /* All in bytes. A hole that is cheaper to read than to read around; a strided copy that is read with its holes; elements that are
  * converted at a time; a coded storage that is kept decoded. */
@@ -74,15 +75,18 @@ static ckpt_status need(unsigned char **buffer, size_t size, ckpt_error *err)
 
 static const ckpt__extent *extent_of(const ckpt__pull *p, uint32_t storage)
 {
-    return &ckpt__plan_source_index(p->plan)->storages[storage].extent;
+    return ckpt__extent_known(ckpt__plan_source_index(p->plan), storage);
 }
 
 static ckpt_status hold(void *ctx, const ckpt__copy *c, ckpt_error *err)
 {
     ckpt__pull *p = ctx;
     const ckpt__op *op = ckpt__plan_op_of(p->plan, c->op);
-    const ckpt__extent *e = extent_of(p, c->from);
+    const ckpt__extent *e;
     uint32_t n = c->box.n;
+    ckpt_status status = ckpt__extent_find(p->source, ckpt__plan_source_index(p->plan), c->from, &e, err);
+    if (status < 0)
+        return status;
     if (!ckpt__grow(&p->copies, &p->capacity, p->count + 1, sizeof *p->copies) ||
         !ckpt__grow(&p->dims, &p->dim_capacity, p->dim_count + 3 * (size_t)n, sizeof *p->dims))
         return ckpt__fail_memory(err, "read buffer", p->count * sizeof *p->copies);
@@ -145,8 +149,8 @@ static bool is_all(const ckpt__pull *p, const held *h, const ckpt__copy_box *box
 
 static ckpt_status compare_crc(const ckpt__pull *p, const held *h, const void *bytes, ckpt_error *err)
 {
-    ckpt__extent *e = (ckpt__extent *)(uintptr_t)extent_of(p, h->from);
-    if (!p->check || !e->has_crc)
+    const ckpt__extent *e = extent_of(p, h->from);
+    if (!p->check || !ckpt__has_crc_of_its_own(e))
         return CKPT_OK;
     uint32_t is = ckpt__crc32(0, bytes, (size_t)e->size);
     ckpt__note_checked(e, is == e->crc);

@@ -7,6 +7,7 @@
 #include "reader/reader.h"
 #include "base/first_sizes.h"
 #include "examine/moments.h"
+#include "model/nested.h"
 #include "model/numbers.h"
 #include "engine/stream.h"
 
@@ -241,8 +242,8 @@ static int by_place(const void *a, const void *b, void *ctx)
     const ckpt__extent *e = &index->storages[x->storage].extent, *f = &index->storages[y->storage].extent;
     if (e->file != f->file)
         return e->file < f->file ? -1 : 1;
-    if (e->offset != f->offset)
-        return e->offset < f->offset ? -1 : 1;
+    if (ckpt__extent_begin(e) != ckpt__extent_begin(f))
+        return ckpt__extent_begin(e) < ckpt__extent_begin(f) ? -1 : 1;
     if (x->info.offset != y->info.offset)
         return x->info.offset < y->info.offset ? -1 : 1;
     return (i > k) - (i < k);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "codec/crc32.h"
+#include "engine/checked.h"
+#include "engine/nested.h"
 #include "engine/stream.h"
 #include "examine/verify.h"
 #include "base/first_sizes.h"
@@ -222,7 +224,8 @@ static ckpt_status check_storage(verifier *v, size_t storage, ckpt_error *err)
             *err = why;
         return status;
     }
-    if (e->has_crc && s.crc != e->crc) {
+    e = ckpt__extent_known(v->index, storage);
+    if (ckpt__has_crc_of_its_own(e) && s.crc != e->crc) {
         snprintf(message, sizeof message,
                  "the %" PRIu64 " stored bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
                  s.crc, e->crc);
@@ -275,7 +278,7 @@ static int by_place(const void *a, const void *b, void *ctx)
                        *y = &index->storages[*(const size_t *)b].extent;
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
+    return ckpt__extent_begin(x) < ckpt__extent_begin(y) ? -1 : ckpt__extent_begin(x) > ckpt__extent_begin(y);
 }
 
 /* The storages as they lie in the files, so that these are read from front to end. */
@@ -323,6 +326,7 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
         else
             status = check_storage(v, s, err);
         bool in_header = e->memory && index->metadata_crc;
+        e = ckpt__extent_known(index, s);
         if (e->has_crc || cover[s] || vouched || in_header)
             v->protected_bytes += e->size;
         else

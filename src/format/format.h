@@ -118,6 +118,7 @@ typedef enum ckpt__family {
     CKPT__FAMILY_SAFETENSORS, /* safetensors.torch.load_file reads it */
     CKPT__FAMILY_TORCH,       /* torch.save and libtorch: torch.load reads it */
     CKPT__FAMILY_PICKLE,      /* pickle.dump without torch: torch.load refuses it */
+    CKPT__FAMILY_DCP,         /* torch.distributed.checkpoint.save: its load reads it */
     CKPT__FAMILY_FOLDER       /* a directory of several files, each of a format of its own; torch.load is behind most */
 } ckpt__family;
 
@@ -140,7 +141,7 @@ typedef struct ckpt__format {
     /* native: a trainer bound all that is in it. So what it lacks is no loss to that trainer (doctor), and what nobody asks
      * for is a mistake (restore). */
     bool bound;
-    /* native: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
+    /* native, dcp: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
      * see ckpt__in_files. */
     bool joins_files;
     /* native: a directory has a manifest, written last. A directory of another format may be what is left of a step that is
@@ -155,7 +156,7 @@ typedef struct ckpt__format {
     bool weights_alone;
     /* safetensors: float4 is F4, whose shape counts values; torch's shape counts pairs. Asked by migrate. */
     bool logical_float4;
-    /* torch, pickle: there is a value tree even where every tensor is at its top. Asked by migrate. */
+    /* torch, pickle, dcp: there is a value tree even where every tensor is at its top. Asked by migrate. */
     bool has_values;
     /* torch-legacy: no zip archive, which libtorch's readers refuse. Asked by doctor. */
     bool no_archive;
@@ -182,7 +183,7 @@ struct ckpt__members {
 extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__format_torch, ckpt__format_torch_legacy,
     ckpt__format_pickle;
 extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
-    ckpt__format_folder;
+    ckpt__format_folder, ckpt__format_dcp;
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

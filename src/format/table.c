@@ -7,17 +7,9 @@
 #include <stdio.h>
 
 const ckpt__format *const ckpt__formats[] = {
-    &ckpt__format_native,
-    &ckpt__format_safetensors,
-    &ckpt__format_torch,
-    &ckpt__format_torch_legacy,
-    &ckpt__format_pickle,
-    &ckpt__format_hf_trainer,
-    &ckpt__format_accelerate,
-    &ckpt__format_peft,
-    &ckpt__format_hf,
-    &ckpt__format_folder,
-    NULL,
+    &ckpt__format_native, &ckpt__format_safetensors, &ckpt__format_torch,      &ckpt__format_torch_legacy,
+    &ckpt__format_pickle, &ckpt__format_dcp,         &ckpt__format_hf_trainer, &ckpt__format_accelerate,
+    &ckpt__format_peft,   &ckpt__format_hf,          &ckpt__format_folder,     NULL,
 };
 
 const ckpt__format *ckpt__format_find(const char *name)
@@ -117,9 +109,7 @@ static ckpt_status blame_distcp(const ckpt__probe *probe, const char *label, ckp
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, label,
         "this is a part of a PyTorch distributed checkpoint (DCP): what one rank wrote, as records whose names and "
-        "places are in .metadata beside it; alone it is not read, and this version does not read the whole. "
-        "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR) does; `python -m "
-        "torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt` makes one file of it, which is read here");
+        "places are in .metadata beside it. Alone it is not read: ask for the directory");
 }
 
 ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err)

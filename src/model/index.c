@@ -1,5 +1,5 @@
 /* model/index.c - building an index. */
-#include "model/index.h"
+#include "model/nested.h"
 
 #include <stdlib.h>
 
@@ -48,6 +48,7 @@ void ckpt__index_free(ckpt__index *x)
         ckpt__index_free(x->absorbed[i]);
     free(x->absorbed);
     ckpt__index_free_origins(x);
+    ckpt__records_free(x->records);
     ckpt__hash_free(x->by_name);
     free(x->parts_given);
     ckpt__hash_free(x->boxes);

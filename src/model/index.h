@@ -21,7 +21,9 @@
 #include <ckpt/value.h>
 #include "base/base.h"
 
-typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE } ckpt__coding;
+/* STORED: the bytes as they are. NESTED: a record of a file holds them, and where in it is found out at first use
+ * (model/nested.h). The last two are what it may come to. */
+typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE, CKPT__NESTED, CKPT__ZSTD, CKPT__TURNED } ckpt__coding;
 
 /* Where the bytes of one storage are. The extent exists because formats differ in this alone: the engine reads every payload by
  * its extent and needs to know no format.
@@ -44,7 +46,9 @@ typedef struct ckpt__extent {
         void *place;        /* of a target that is memory: where a restore or a snapshot puts them */
     };
     union {
-        uint64_t offset; /* in a file: of the first coded byte */
+        uint64_t offset;                        /* in a file: of the first coded byte */
+        const struct ckpt__nested *nested;      /* of a NESTED one: its record */
+        const struct ckpt__nested_place *found; /* of a ZSTD or TURNED one: the rest of what is known of it */
         uint64_t
             allocation; /* of a device's memory: extents of one allocation have one number. What lies between two of
                                    * them may be read, never written. 0: nothing is known of its neighbours */
@@ -137,6 +141,7 @@ typedef struct ckpt__index {
                                    * files */
     struct ckpt__index **absorbed;
     size_t absorbed_count, absorbed_capacity; /* heap, owned: kept for what they own */
+    struct ckpt__records *records;            /* owned: of nested extents; NULL: there are none */
     struct ckpt__origins *origins; /* owned: which pickle node stands for which storage; NULL: none was noted */
     size_t origin_base;            /* of an absorbed index: add it to the storage numbers in its `origins` */
     uint64_t

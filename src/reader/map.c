@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include "reader/parts.h"
 #include "base/strided.h"
+#include "engine/nested.h"
 #include "io/mapping.h"
 
 ckpt__reader_parts *ckpt__reader_parts_new(void)
@@ -37,7 +38,7 @@ static const char *obstacle(const ckpt__index *x, const ckpt__tensor *t, const c
     if (!t->whole)
         return "it lies in several pieces";
     const ckpt__storage *s = &x->storages[t->storage];
-    if (s->extent.coding != CKPT__STORED)
+    if (ckpt__extent_known(x, t->storage)->coding != CKPT__STORED)
         return "its storage is compressed";
     if (s->extent.big_endian && s->unit > 1)
         return "its elements are big-endian";
@@ -80,11 +81,13 @@ ckpt_status ckpt_reader_map(const ckpt_reader *r, size_t i, const void **data, s
     if (status < 0)
         return status;
     const ckpt__tensor *t = &r->index->tensors[i];
+    const ckpt__extent *e = NULL;
+    if (t->whole && (status = ckpt__extent_find(r->source, r->index, t->storage, &e, err)) < 0)
+        return status;
     const char *instead, *why = obstacle(r->index, t, &instead), *name = t->info.name.data;
     uint64_t end;
     if (why)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, name, "it cannot be mapped: %s; %s", why, instead);
-    const ckpt__extent *e = &r->index->storages[t->storage].extent;
     uint64_t begin = (uint64_t)t->info.offset * ckpt_dtype_bits(t->info.dtype) / 8;
     if (t->info.nbytes == 0)
         return CKPT_OK;

@@ -3,6 +3,7 @@
 #include "reader/parts.h"
 #include "base/first_sizes.h"
 #include "engine/elements.h"
+#include "engine/nested.h"
 #include "model/box.h"
 
 /* ---- numbers of storages */
@@ -67,7 +68,7 @@ static void describe(const ckpt_reader *r, const ckpt__tensor *t, size_t piece, 
     const ckpt__view v = ckpt__view_of(x, t, piece);
     const ckpt__piece *p = t->whole ? NULL : &x->pieces[t->first_piece + piece];
     const ckpt__storage *s = &x->storages[v.storage];
-    const ckpt__extent *e = &s->extent;
+    const ckpt__extent *e = ckpt__extent_known(x, v.storage);
     uint64_t numel = v.count, in_file;
     *out = (ckpt_piece_info){.ndim = t->info.ndim,
                              .flat_begin = v.begin,
@@ -113,6 +114,10 @@ ckpt_status ckpt_reader_piece(const ckpt_reader *r, size_t i, size_t piece, ckpt
                           "there is no piece of number %zu: it has %zu, counted from 0 (ckpt_reader_piece_count)",
                           piece, count);
     if ((status = numbers_of(r, &numbers, err)) < 0)
+        return status;
+    const ckpt__extent *e; /* of a nested one the record says where the bytes are */
+    status = ckpt__extent_find(r->source, r->index, ckpt__view_of(r->index, t, piece).storage, &e, err);
+    if (status < 0)
         return status;
     ckpt_piece_info own;
     describe(r, t, piece, numbers, &own);

@@ -1,5 +1,6 @@
 /* format/folder/folder.c - a directory of files that are one checkpoint: each is read by its own format, and all become one
  * index, whose value tree is {file name: what is in it}. */
+#include "format/dcp/read.h"
 #include "format/folder/folder.h"
 #include "format/native/json_values.h"
 #include "format/native/native.h"
@@ -180,12 +181,34 @@ static ckpt_status give_up(ckpt__folder_reader *r, const ckpt__folder *f, const 
     return CKPT_OK;
 }
 
+/* A distributed checkpoint in a folder: its tree stands under the folder's name. */
+static ckpt_status read_distributed(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m,
+                                    ckpt_error *err)
+{
+    ckpt__read_request request = *r->request;
+    ckpt__buf below = {0};
+    ckpt__index *part = NULL;
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt__buf_printf(&below, "%s/", m->name);
+    request.arena = r->index->arena;
+    ckpt_status status =
+        below.failed ? ckpt__fail_memory(&why, m->name, 0) : ckpt__dcp_read_folder(&request, below.data, &part, &why);
+    ckpt__buf_free(&below);
+    if (status < 0)
+        return give_up(r, f, m, status, &why, err);
+    const ckpt_value *root = part->root;
+    status = ckpt__folder_absorb(r, part, m->name, false, err);
+    return status == CKPT_OK ? ckpt__folder_put(r, m->name, root, err) : status;
+}
+
 static ckpt_status read_member(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_error *err)
 {
     uint32_t file;
     ckpt__index *part = NULL;
     bool sorted;
     ckpt_error why = CKPT_ERROR_INIT;
+    if (m->part == CKPT__PART_DISTRIBUTED)
+        return read_distributed(r, f, m, err);
     ckpt_status status = open_member(r, m, &file, &why);
     if (status < 0) {
         if (err)

@@ -19,6 +19,7 @@ typedef enum ckpt__part {
     CKPT__PART_NONE = 0, /* not read */
     CKPT__PART_INDEX,    /* names the shards of a model */
     CKPT__PART_MODEL,
+    CKPT__PART_DISTRIBUTED, /* a folder with a distributed checkpoint of PyTorch (format/dcp) */
     CKPT__PART_ADAPTER,
     CKPT__PART_EMA,
     CKPT__PART_OPTIMIZER,
@@ -37,7 +38,7 @@ typedef enum ckpt__part {
 /* One file of the directory, by its name alone: nothing is opened for it. "rng_state_3.pth" is {part CKPT__PART_RNG, number 3,
  * exact true}. */
 typedef struct ckpt__member {
-    const char *name; /* relative to the directory; in the folder's arena */
+    const char *name; /* relative to the directory; in the folder's arena. Of DISTRIBUTED a folder's */
     ckpt__part part;
     int64_t number; /* rank, or which of several models; -1: none */
     size_t root;    /* number of the first of the source's paths that has it */

@@ -11,9 +11,6 @@
     "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
 #define ZERO_HOW                                                                                                       \
     "engine.load_checkpoint(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here"
-#define MERGE_FSDP                                                                                                     \
-    "; the weights in one file: accelerate merge-weights DIR/pytorch_model_fsdp_0 OUT, which is read here"
-
 /* Names: '#' is a number, '*' anything, '/' at the end a folder. */
 enum sign {
     METADATA,
@@ -30,8 +27,6 @@ enum sign {
     ZERO_FOLDER,
     LATEST_UNIVERSAL,
     TRAINER_STATE,
-    FSDP_FOLDER,
-    FSDP_OPTIMIZER,
     FSDP_RANK,
     FSDP_RANK_OPTIMIZER,
     FSDP_LOCAL,
@@ -59,8 +54,6 @@ static const char *const names[SIGNS] = {
     [ZERO_FOLDER] = "zero/",
     [LATEST_UNIVERSAL] = "latest_universal",
     [TRAINER_STATE] = "trainer_state.json",
-    [FSDP_FOLDER] = "pytorch_model_fsdp_#/",
-    [FSDP_OPTIMIZER] = "optimizer_#/",
     [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin",
     [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
     [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
@@ -84,9 +77,6 @@ static const struct row {
     { IS(ITERATION), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR; tools/checkpoint/convert.py of Megatron-LM changes its sizes" },
     { BOTH(TRAINER_STATE, GLOBAL_STEP), "deepspeed", "a checkpoint of the HF Trainer with DeepSpeed",
       "trainer.train(resume_from_checkpoint=DIR) with the same DeepSpeed configuration; the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
-    { BOTH(TRAINER_STATE, FSDP_FOLDER), "dcp", "a checkpoint of the HF Trainer with FSDP (sharded, DCP)",
-      "trainer.train(resume_from_checkpoint=DIR) under FSDP" MERGE_FSDP },
-    { IS(FSDP_FOLDER), "dcp", "a checkpoint of FSDP with sharded state (DCP)", "accelerator.load_state(DIR) under FSDP" MERGE_FSDP },
     { BOTH(ZERO_FOLDER, MP_STATES), "universal", "a DeepSpeed universal checkpoint",
       "engine.load_checkpoint(DIR), DIR being the directory above, with \"checkpoint\": {\"load_universal\": true} in the configuration" },
     { BOTH(ZERO_FOLDER, ZERO_STATES), "universal", "a DeepSpeed universal checkpoint",
@@ -112,7 +102,6 @@ static const struct row {
     { IS(FSDP_LOCAL), "fsdp", "a checkpoint of FSDP with each rank's local state", "accelerator.load_state(DIR) with as many ranks as saved it" },
     { IS(VERL), "fsdp", "a checkpoint of FSDP with a file for each rank (verl)",
       "verl with as many ranks as saved it; the weights in one model: python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT" },
-    { IS(FSDP_OPTIMIZER), "dcp", "a checkpoint of FSDP with sharded state (DCP)", "accelerator.load_state(DIR) under FSDP" },
     { BOTH(LLMC_STATE, LLMC_MODEL), "llmc", "a checkpoint of llm.c", "llm.c's train_gpt2cu with -o DIR -y 1" },
     { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
 };

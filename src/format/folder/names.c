@@ -1,4 +1,5 @@
 /* format/folder/names.c - what the files of a directory are to a checkpoint, by their names; what they are together. */
+#include "format/dcp/read.h"
 #include "format/folder/folder.h"
 
 #include <stdio.h>
@@ -255,6 +256,29 @@ static bool of_accelerate(const ckpt__member *m)
 }
 
 /* A pipeline of diffusers keeps its models in folders, PEFT all adapters but the one named `default`. */
+/* "pytorch_model_fsdp_0", "optimizer_0": what accelerate and the Trainer save of FSDP (accelerate/utils/fsdp_utils.py). */
+static bool is_distributed(const ckpt__folder *f, const char *name, int64_t *number)
+{
+    static const char *const begins[] = {"pytorch_model_fsdp_", "optimizer_"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        size_t n = strlen(begins[i]);
+        if (ckpt__begins(name, begins[i]) && ckpt__parse_i64(name + n, strlen(name) - n, number) && *number >= 0)
+            return ckpt__dcp_in_folder(f->source, name);
+    }
+    return false;
+}
+
+static ckpt_status add_distributed(ckpt__folder *f, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < f->folder_count; i++) {
+        ckpt__member m = {.name = f->folders[i], .part = CKPT__PART_DISTRIBUTED, .exact = true};
+        if (is_distributed(f, m.name, &m.number))
+            status = add_member(f, &m, err);
+    }
+    return status;
+}
+
 static ckpt_status look_below(ckpt__folder *f, ckpt_error *err)
 {
     enum { FOLDERS = 64 };
@@ -299,7 +323,7 @@ static ckpt__layout layout_of(const ckpt__folder *f)
         const ckpt__member *m = &f->members[i];
         bool model = m->exact && (m->part == CKPT__PART_MODEL || m->part == CKPT__PART_CONFIG);
         trainer = trainer || of_trainer(m);
-        accelerate = accelerate || of_accelerate(m);
+        accelerate = accelerate || of_accelerate(m) || m->part == CKPT__PART_DISTRIBUTED;
         others = others || !model;
     }
     bool args = count_part(f, CKPT__PART_ARGS) > 0;
@@ -463,7 +487,7 @@ ckpt_status ckpt__folder_look(const ckpt__source *source, ckpt__folder *f, ckpt_
         return status;
     if (f->folder_count)
         qsort(f->folders, f->folder_count, sizeof *f->folders, by_name);
-    if ((status = look_below(f, err)) < 0)
+    if ((status = look_below(f, err)) < 0 || (status = add_distributed(f, err)) < 0)
         return status;
     if (f->count)
         qsort(f->members, f->count, sizeof *f->members, in_order);

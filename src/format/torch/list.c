@@ -310,7 +310,7 @@ static ckpt_status note_dropped(ckpt__torch *t, ckpt_error *err)
 
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
 {
-    uint64_t size = t->source ? t->source->files[t->file].size : t->pickle.end;
+    uint64_t size = t->window ? t->window->size : t->source ? t->source->files[t->file].size : t->pickle.end;
     lister l = {.t = t, .err = err, .names = ckpt__hash_new(t->tensor_count), .names_left = ckpt__names_limit(size)};
     bool room = l.names && ckpt__arena_charge(t->arena, (uint64_t)t->tensor_count * A_NAME) &&
                 ckpt__index_reserve(t->index, 0, t->tensor_count);

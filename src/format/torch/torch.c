@@ -25,7 +25,13 @@ static int bid(const ckpt__probe *probe)
 static ckpt_status read_source(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
 {
     const ckpt__torch *t = ctx;
-    return ckpt__source_read(t->source, t->file, offset, dst, n, err);
+    return t->window ? t->window->read(t->window->ctx, offset, dst, n, err)
+                     : ckpt__source_read(t->source, t->file, offset, dst, n, err);
+}
+
+static uint64_t size_of(const ckpt__torch *t)
+{
+    return t->window ? t->window->size : t->source->files[t->file].size;
 }
 
 enum { RECORD_NAME = 32 }; /* more than the longest name that is asked for here */
@@ -178,7 +184,7 @@ static bool note_odd_pickle(ckpt__torch *t, uint64_t size)
 
 static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
 {
-    uint64_t most = ckpt__inflated_limit(t->source->files[t->file].size, t->source->directory);
+    uint64_t most = ckpt__inflated_limit(size_of(t), t->source->directory);
     ckpt_status status = read_record(t, "data.pkl", r->method == CKPT__ZIP_STORED ? UINT64_MAX : most, b, err);
     if (status == CKPT_OK && !ckpt__arena_charge(t->arena, b->size))
         status = ckpt__torch_no_memory(t, err);
@@ -305,14 +311,23 @@ static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
     const ckpt__zip_record *constants = find(t, "constants.pkl");
     t->script =
         constants && ckpt__str_ends(constants->name, "constants.pkl"); /* torch looks for these letters, no others */
-    t->index = ckpt__index_new(ckpt__known_limit(size, t->source->directory));
+    t->index = t->window && t->lent ? ckpt__index_new_part(t->lent)
+                                    : ckpt__index_new(ckpt__known_limit(size, t->source->directory));
     t->by_key = ckpt__hash_new(0);
     if (!t->index || !t->by_key)
         return ckpt__fail_memory(err, t->path, 0);
     t->arena = t->index->arena;
-    ckpt__arena_expect(t->arena, expected(t));
+    if (!t->window)
+        ckpt__arena_expect(t->arena, expected(t));
     t->index->format = "torch";
     return read_contents(t, pickle, err);
+}
+
+static void set_place(const ckpt__torch *t, ckpt__extent *e, const ckpt__zip_record *r)
+{
+    e->offset = r->data + (t->window ? t->window->begin : 0);
+    if (t->window && t->window->memory && e->coding == CKPT__STORED && !e->missing)
+        e->memory = t->window->memory + r->data;
 }
 
 /* The records' local headers were looked at meanwhile: is the archive what its directory says, and where do bytes lie? */
@@ -324,14 +339,15 @@ static ckpt_status settle(ckpt__torch *t, ckpt_status status, ckpt_error *err)
         *err = own;
     for (size_t i = 0; checked == CKPT_OK && i < t->storage_count; i++)
         if (t->storages[i].record)
-            t->index->storages[t->storages[i].number].extent.offset = t->storages[i].record->data;
+            set_place(t, &t->index->storages[t->storages[i].number].extent, t->storages[i].record);
     return checked < 0 ? checked : status;
 }
 
 static ckpt_status read_archive(ckpt__torch *t, ckpt_error *err)
 {
-    ckpt__zip_input input = {read_source, t, t->source->files[t->file].size, t->path};
-    ckpt_status status = t->salvage ? ckpt__zip_open(&input, &t->zip, err) : ckpt__zip_open_ahead(&input, &t->zip, err);
+    ckpt__zip_input input = {read_source, t, size_of(t), t->path};
+    bool ahead = !t->salvage && !t->window; /* a window may keep what it has read */
+    ckpt_status status = !ahead ? ckpt__zip_open(&input, &t->zip, err) : ckpt__zip_open_ahead(&input, &t->zip, err);
     if (status < 0 && t->salvage)
         status = ckpt__torch_salvage_open(t, &input, status, err);
     if (status < 0)
@@ -379,6 +395,23 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
         ckpt__index_free(t.index);
     else
         *out = t.index;
+    return status;
+}
+
+ckpt_status ckpt__torch_read_window(const ckpt__read_request *request, const ckpt__torch_window *window,
+                                    ckpt__index **out, ckpt_error *err)
+{
+    ckpt__torch t = {.source = request->source,
+                     .file = request->file,
+                     .window = window,
+                     .lent = request->arena,
+                     .path = window->label,
+                     .label = window->label};
+    ckpt_status status = read_archive(&t, err);
+    ckpt__torch_release(&t);
+    if (status < 0)
+        ckpt__index_free(t.index);
+    *out = status < 0 ? NULL : t.index;
     return status;
 }
 

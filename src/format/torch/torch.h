@@ -82,18 +82,33 @@ typedef struct ckpt__torch_storage {
     const ckpt__zip_record *record; /* that of its place */
 } ckpt__torch_storage;
 
+/* A file of torch.save that lies within another one, or in memory. Borrowed while it is read. */
+typedef struct ckpt__torch_window {
+    ckpt_status (*read)(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err); /* from its first byte on */
+    void *ctx;
+    uint64_t size;      /* bytes */
+    uint64_t begin;     /* of its first byte in the file: the extents count from there */
+    const char *memory; /* all of it, kept for as long as the index: the extents are of memory. NULL: of the file */
+    const char *label;  /* for messages */
+} ckpt__torch_window;
+/* Its index, which lies in request->arena where there is one. The request's file is that of the extents. */
+ckpt_status ckpt__torch_read_window(const ckpt__read_request *request, const ckpt__torch_window *window,
+                                    ckpt__index **out, ckpt_error *err);
+
 /* One file while it is read. It lives for one read: the index alone stays (ckpt__torch_release frees all else). The work has
  * three steps: the pickle becomes nodes, the nodes become values and specs, the values with specs are listed as tensors. */
 typedef struct ckpt__torch {
-    ckpt__source *source; /* borrowed */
-    uint32_t file;        /* of the source */
-    const char *path;     /* of the file, for messages */
+    ckpt__source *source;             /* borrowed */
+    uint32_t file;                    /* of the source */
+    const char *path;                 /* of the file, for messages */
+    const ckpt__torch_window *window; /* what is read of the file; NULL: all of it */
     bool salvage;
     bool walked;        /* salvage: the archive's directory is lost, its records were found by their headers */
     bool pickle_unsure; /* then: no descriptor agrees with data.pkl as it lies there */
     size_t unconfirmed; /* then: storages of which that is so */
     const ckpt__zip_record *unconfirmed_first;
     ckpt__index *index;
+    ckpt__arena *lent;  /* that the index of a window lies in; NULL: it has one of its own */
     ckpt__arena *arena; /* the index's */
     ckpt__arena *specs; /* of its tensors: until it is read */
     ckpt__zip *zip;

@@ -214,17 +214,11 @@ START_TEST(other_layouts_are_refused_by_name)
         bool folder;
         const char *words;
     } cases[] = {
-        {"pytorch_model_fsdp_0", true, "HF Trainer with FSDP"},
-        {"optimizer_0", true, "optimizer_N/"},
         {"global_step10", true, "HF Trainer with DeepSpeed"},
-        {"__0_0.distcp", false, "DCP"},
-        {".metadata", false, "dcp_to_torch"},
-        {"__1.metadata", false, "a list for each rank"},
         {"latest_checkpointed_iteration.txt", false, "Megatron"},
         {"pytorch_model_fsdp_rank0.bin", false, "local state"},
         {"pytorch_model_fsdp_0_rank1.bin", false, "a file for each rank"},
         {"model_world_size_2_rank_1.pt", false, "verl"},
-        {"shard-00001-model-00001-of-00001.safetensors", false, "HuggingFaceStorageReader"},
         {"latest_universal", false, "load_universal"},
         {"zero_pp_rank_0_mp_rank_00_model_states.pt", false, "DeepSpeed"},
         {"mp_rank_01", true, "Megatron"},
@@ -236,6 +230,8 @@ START_TEST(other_layouts_are_refused_by_name)
         {"zero_to_fp32.py", false}, /* it lies beside a model on the hub, too */
         {"global_step_10", true},
         {"mp_rank_", true},
+        {"pytorch_model_fsdp_0", true}, /* without a distributed checkpoint in it */
+        {"optimizer_0", true},
         {"optimizer_a", true},
         {"model_world_size_2_rank_.pt", false},
         {"shard-1-model-1.safetensors", false},
@@ -260,6 +256,12 @@ START_TEST(other_layouts_are_refused_by_name)
         opens(at("c"), "hf-trainer");
         ck_assert_int_eq(remove(at("c/%s", neighbours[i].name)), 0);
     }
+    write_text(at("c/__0_0.distcp"), "x"); /* a distributed checkpoint (format/dcp), which is none yet */
+    fails(at("c"), CKPT_E_DAMAGED, "the save did not finish");
+    ck_assert_int_eq(remove(at("c/__0_0.distcp")), 0);
+    write_text(at("c/__1.metadata"), "x");
+    fails(at("c"), CKPT_E_DAMAGED, "the list of rank 0 (__0.metadata) is missing");
+    ck_assert_int_eq(remove(at("c/__1.metadata")), 0);
     write_text(at("c/zero_to_fp32.py"), "x");
     make_directory("c/pytorch_model");
     fails(at("c"), CKPT_E_UNSUPPORTED, "read one by one: model.safetensors, optimizer.pt, scheduler.pt");
@@ -273,7 +275,6 @@ START_TEST(the_most_particular_layout_is_named)
     write_torch_int(at("meg/common.pt"), "x", 1);
     opens(at("meg"), "folder");
     write_text(at("meg/__0_0.distcp"), "x");
-    fails(at("meg"), CKPT_E_UNSUPPORTED, "DCP");
     write_text(at("meg/.metadata"), "x");
     fails(at("meg"), CKPT_E_UNSUPPORTED, "Megatron checkpoint (torch_dist)");
     ck_assert_msg(!strstr(err.message, "give one of the files inside"), "%s", err.message);
@@ -444,13 +445,14 @@ START_TEST(every_format_has_its_facts)
     ck_assert(!ckpt__in_files(x));
     for (size_t i = 0; ckpt__formats[i]; i++) {
         const ckpt__format *f = ckpt__formats[i];
-        bool native = f == &ckpt__format_native, several = !f->suffix;
+        bool native = f == &ckpt__format_native, dcp = f == &ckpt__format_dcp, several = !f->suffix && !dcp;
         x->format = f->name;
         x->kind = "directory";
         ck_assert_ptr_eq(ckpt__format_of(x), f);
         ck_assert_int_ne(f->family, CKPT__FAMILY_NONE);
         ck_assert_int_eq(f->family == CKPT__FAMILY_FOLDER, several);
-        ck_assert_int_eq(ckpt__in_files(x), !native);
+        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp);
+        ck_assert_int_eq(f->family == CKPT__FAMILY_DCP, dcp);
         ck_assert(f->canonical == native && f->bound == native && f->has_manifest == native &&
                   f->keeps_torch == native);
         ck_assert(!several || f->loose_files != f->of_one_model);

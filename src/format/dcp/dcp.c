@@ -1,0 +1,316 @@
+/* format/dcp/dcp.c - a directory of torch.distributed.checkpoint as one checkpoint: its lists, its files, the bids. */
+#include "codec/zstd.h"
+#include "format/dcp/dcp.h"
+#include "format/dcp/read.h"
+#include "format/survey.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err)
+{
+    return ckpt__fail_memory(err, "the list of a distributed checkpoint", d->list_bytes);
+}
+
+/* ---- names */
+
+/* What the directory has, by names alone. */
+typedef struct names {
+    bool list, records, shards,
+        megatron;   /* .metadata; a .distcp file; a shard in safetensors; what Megatron puts beside */
+    uint64_t ranks; /* files __<rank>.metadata */
+} names;
+
+/* "__12.metadata": 12. */
+static bool rank_of(const char *name, uint64_t *rank)
+{
+    size_t n = strlen(name), tail = sizeof ".metadata" - 1;
+    int64_t number;
+    bool is = n > tail + 2 && memcmp(name, "__", 2) == 0 && strcmp(name + n - tail, ".metadata") == 0 &&
+              ckpt__parse_i64(name + 2, n - tail - 2, &number) && number >= 0;
+    *rank = is ? (uint64_t)number : 0;
+    return is;
+}
+
+/* "shard-00001-model-00001-of-00001.safetensors" */
+bool ckpt__dcp_is_shard(const char *name)
+{
+    static const char *const words[] = {"shard-", "-model-", "-of-"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i]), digits = ckpt__begins(name, words[i]) ? strspn(name + n, "0123456789") : 0;
+        if (digits == 0)
+            return false;
+        name += n + digits;
+    }
+    return strcmp(name, ".safetensors") == 0;
+}
+
+static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    names *n = ctx;
+    uint64_t rank;
+    (void)root;
+    (void)err;
+    if (folder)
+        return CKPT_OK;
+    n->list |= strcmp(name, ".metadata") == 0;
+    n->records |= ckpt__ends(name, ".distcp");
+    n->shards |= ckpt__dcp_is_shard(name);
+    n->megatron |= strcmp(name, "common.pt") == 0;
+    n->ranks += rank_of(name, &rank);
+    return CKPT_OK;
+}
+
+static ckpt_status look(const ckpt__source *source, const char *folder, names *n, ckpt_error *err)
+{
+    memset(n, 0, sizeof *n);
+    return ckpt__source_each(source, folder, see, n, err);
+}
+
+bool ckpt__dcp_in_folder(const ckpt__source *source, const char *folder)
+{
+    names n;
+    return look(source, folder, &n, NULL) == CKPT_OK && (n.list || n.ranks || n.records);
+}
+
+static int bid(const ckpt__probe *probe)
+{
+    names n;
+    if (!probe->directory || look(probe->source, "", &n, NULL) < 0 || n.megatron)
+        return 0;
+    return n.list || n.ranks || n.records || n.shards ? 85 : 0;
+}
+
+/* ---- files */
+
+/* Those that are not there, or too short for what the list puts into them. */
+typedef struct lacking {
+    size_t count, of;
+    char first[500];
+} lacking;
+
+static ckpt_status note_lost(ckpt__dcp *d, const char *name, const char *what, lacking *all, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    if (all->count++ == 0)
+        snprintf(all->first, sizeof all->first, "%.200s %s", name, what);
+    if (!d->request->survey && !d->request->salvage)
+        return CKPT_OK;
+    ckpt__fail(&why, CKPT_E_DAMAGED, name, "%s", what);
+    return ckpt__survey_note(d->index->findings, name, CKPT_E_DAMAGED, &why, err);
+}
+
+static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt__buf name = {0};
+    char what[200];
+    ckpt__buf_printf(&name, "%s%s", d->folder, f->name);
+    if (name.failed)
+        return ckpt__dcp_no_memory(d, err);
+    ckpt_status status = ckpt__source_add(d->request->source, name.data, &f->number, &why);
+    bool found = status == CKPT_OK;
+    if (status < 0 && why.sys_errno == ENOENT)
+        status = note_lost(d, name.data, "is missing, with the records that the list puts into it", all, err);
+    else if (status < 0 && err)
+        *err = why;
+    else if (found)
+        f->has = d->request->source->files[f->number].size;
+    if (status == CKPT_OK && found && f->has < f->needs) {
+        snprintf(what, sizeof what, "ends at byte %llu of %llu that the list puts into it", (unsigned long long)f->has,
+                 (unsigned long long)f->needs);
+        status = note_lost(d, name.data, what, all, err);
+    }
+    ckpt__buf_free(&name);
+    return status;
+}
+
+static ckpt_status open_files(ckpt__dcp *d, ckpt_error *err)
+{
+    lacking all = {.of = d->file_count};
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < d->file_count; i++)
+        status = open_file(d, &d->files[i], &all, err);
+    if (status < 0 || all.count == 0 || d->request->survey || d->request->salvage)
+        return status;
+    return ckpt__fail(
+        err, CKPT_E_DAMAGED, d->request->source->path,
+        "%zu of the %zu files of this distributed checkpoint (DCP) lack%s what its list says: %s. Copy them "
+        "again; ckpt-inspect verify names all, ckpt-migrate --salvage keeps what is whole",
+        all.count, all.of, all.count == 1 ? "s" : "", all.first);
+}
+
+/* ---- lists */
+
+static ckpt_status read_list(ckpt__dcp *d, const char *name, ckpt_error *err)
+{
+    static const uint64_t most = (uint64_t)4 << 30;
+    char label[600];
+    uint32_t file;
+    ckpt__buf path = {0}, text = {0};
+    ckpt__buf_printf(&path, "%s%s", d->folder, name);
+    ckpt_status status =
+        path.failed ? ckpt__dcp_no_memory(d, err) : ckpt__source_add(d->request->source, path.data, &file, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_slurp(d->request->source, file, most, &text, err);
+    if (status == CKPT_OK) {
+        d->list_bytes += text.size;
+        ckpt__arena_allow(d->arena, ckpt__known_limit(text.size, true));
+        ckpt__arena_allow(d->index->arena, ckpt__known_limit(text.size, true));
+        ckpt__source_label(d->request->source, file, label, sizeof label);
+        status = ckpt__dcp_parse(d, text.data ? text.data : "", text.size, label, err);
+    }
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&text);
+    return status;
+}
+
+typedef struct ranks {
+    uint64_t *numbers; /* heap */
+    size_t count, capacity;
+} ranks;
+
+static ckpt_status take_rank(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    ranks *r = ctx;
+    uint64_t rank;
+    (void)root;
+    if (folder || !rank_of(name, &rank))
+        return CKPT_OK;
+    if (!ckpt__grow(&r->numbers, &r->capacity, r->count + 1, sizeof *r->numbers))
+        return ckpt__fail_memory(err, name, 0);
+    r->numbers[r->count++] = rank;
+    return CKPT_OK;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The checkpoint is the union of all ranks' lists: each has what its rank holds. */
+static ckpt_status read_ranks(ckpt__dcp *d, ckpt_error *err)
+{
+    ranks r = {0};
+    char name[64];
+    ckpt_status status = ckpt__source_each(d->request->source, d->folder, take_rank, &r, err);
+    if (r.count)
+        qsort(r.numbers, r.count, sizeof *r.numbers, by_number);
+    d->replicas = true;
+    for (size_t i = 0; status == CKPT_OK && i < r.count; i++) {
+        if (r.numbers[i] != i) {
+            status =
+                ckpt__fail(err, CKPT_E_DAMAGED, d->request->source->path,
+                           "the list of rank %zu (__%zu.metadata) is missing: each rank wrote one, and what it held "
+                           "is in no other. There are %zu, up to rank %llu",
+                           i, i, r.count, (unsigned long long)r.numbers[r.count - 1]);
+            break;
+        }
+        snprintf(name, sizeof name, "__%zu.metadata", i);
+        status = read_list(d, name, err);
+    }
+    free(r.numbers);
+    return status;
+}
+
+static ckpt_status read_lists(ckpt__dcp *d, ckpt_error *err)
+{
+    names n;
+    ckpt_status status = look(d->request->source, d->folder, &n, err);
+    if (status < 0)
+        return status;
+    if (n.list)
+        return read_list(d, ".metadata", err);
+    if (n.ranks)
+        return read_ranks(d, err);
+    if (n.shards && !n.records)
+        return ckpt__dcp_read_shards(d, err);
+    if (n.records)
+        return ckpt__fail(
+            err, CKPT_E_DAMAGED, d->request->source->path,
+            "a distributed checkpoint of PyTorch (DCP) without its .metadata, which is written last: the save "
+            "did not finish, or the file was not copied (its name begins with a dot). The files of the ranks "
+            "(*.distcp) do not say what is in them; use an earlier checkpoint");
+    return ckpt__fail(err, CKPT_E_FORMAT, d->request->source->path,
+                      "not a distributed checkpoint of PyTorch: it has no .metadata");
+}
+
+/* ---- the whole */
+
+static ckpt_status check_codings(const ckpt__dcp *d, ckpt_error *err)
+{
+    for (size_t i = 0; i < d->chunk_count && !ckpt__zstd_is_there(); i++)
+        if (d->chunks[i].zstd) {
+            ckpt__zstd *none;
+            return ckpt__zstd_new(d->request->source->path, &none, err);
+        }
+    return CKPT_OK;
+}
+
+static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
+{
+    ckpt_status status = read_lists(d, err);
+    bool shards = d->index->tensor_count > 0; /* which are files of their own, and have no records */
+    if (status == CKPT_OK && !shards)
+        status = check_codings(d, err);
+    if (status == CKPT_OK && !shards)
+        status = open_files(d, err);
+    if (status == CKPT_OK && !shards)
+        status = ckpt__dcp_fill(d, err);
+    if (status == CKPT_OK)
+        status = ckpt__dcp_tree(d, err);
+    if (status == CKPT_OK)
+        status = ckpt__dcp_roles(d, err);
+    return status == CKPT_OK ? ckpt__index_finish(d->index, err) : status;
+}
+
+ckpt_status ckpt__dcp_read_folder(const ckpt__read_request *request, const char *folder, ckpt__index **out,
+                                  ckpt_error *err)
+{
+    ckpt__dcp d = {.request = request,
+                   .folder = folder,
+                   .index = request->arena ? ckpt__index_new_part(request->arena)
+                                           : ckpt__index_new(ckpt__known_limit(0, false)),
+                   .arena = ckpt__arena_new(ckpt__known_limit(0, false)),
+                   .by_name = ckpt__hash_new(64),
+                   .by_file = ckpt__hash_new(64)};
+    *out = NULL;
+    ckpt_status status = d.index && d.arena && d.by_name && d.by_file ? CKPT_OK : ckpt__dcp_no_memory(&d, err);
+    if (status == CKPT_OK) {
+        d.index->format = "dcp";
+        d.index->kind = "directory";
+        status = fill(&d, err);
+        status = ckpt__index_refused(d.index, status, request->source->path, err);
+    }
+    free(d.items);
+    free(d.chunks);
+    free(d.files);
+    ckpt__hash_free(d.by_name);
+    ckpt__hash_free(d.by_file);
+    ckpt__arena_free(d.arena);
+    if (status == CKPT_OK)
+        *out = d.index;
+    else
+        ckpt__index_free(d.index);
+    return status;
+}
+
+static ckpt_status read_dcp(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+{
+    *out = NULL;
+    if (request->file != CKPT__WHOLE_DIRECTORY)
+        return ckpt__fail(err, CKPT_E_FORMAT, request->source->path,
+                          "a file; a distributed checkpoint of PyTorch is a directory");
+    return ckpt__dcp_read_folder(request, "", out, err);
+}
+
+const ckpt__format ckpt__format_dcp = {
+    .name = "dcp",
+    .bid = bid,
+    .read = read_dcp,
+    .family = CKPT__FAMILY_DCP,
+    .joins_files = true,
+    .has_values = true,
+};

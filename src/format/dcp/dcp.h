@@ -1,0 +1,88 @@
+/* format/dcp/dcp.h - distributed checkpoints of PyTorch (DCP, torch.distributed.checkpoint): a directory with what each rank wrote.
+ *
+ *   dcp.c     the format of the table: bids, the lists that there are, files that must be there
+ *   list.c    a list (.metadata, or __<rank>.metadata of each rank) -> items and their chunks
+ *   record.c  one record: an archive of torch.save inside a file, looked into at its first use
+ *   fill.c    items -> tensors, pieces and objects of an index
+ *   tree.c    the paths of the state dict -> the value tree, and what each tensor is to training
+ *   shards.c  the same checkpoint in safetensors (HuggingFaceStorageWriter), which has no list
+ *
+ * A list is a pickle of torch/distributed/checkpoint/metadata.py's Metadata. It says of each tensor its dtype, its shape and its
+ * chunks, of each chunk the box; and of each chunk and each object the record that has it: file, offset, length
+ * (filesystem.py). A record is a whole archive of torch.save, or, with an extension, one zstd frame of it. */
+#ifndef CKPT_DCP_H
+#define CKPT_DCP_H
+#include "codec/pickle.h"
+#include "format/format.h"
+#include "model/nested.h"
+
+/* One record, and what of an item it holds. */
+typedef struct ckpt__dcp_chunk {
+    const int64_t *box; /* lo[ndim], size[ndim], in the list's arena; of an object NULL */
+    uint64_t offset, length;
+    uint32_t item, file; /* numbers in the list */
+    bool zstd;
+} ckpt__dcp_chunk;
+
+/* One key of the state dict. */
+typedef struct ckpt__dcp_item {
+    ckpt_str name;        /* "model.blocks.0.up.weight", in the list's arena, as all here */
+    const ckpt_key *keys; /* its path, where the list has one: NULL, or key_count */
+    size_t key_count;
+    const int64_t *shape; /* ndim sizes */
+    uint32_t ndim;
+    ckpt_dtype dtype;
+    bool object;       /* no tensor: one record of a pickled value */
+    ckpt_value *value; /* in the index's arena: what stands at its place in the tree */
+} ckpt__dcp_item;
+
+typedef struct ckpt__dcp_file {
+    const char *name; /* below the list's directory */
+    uint64_t needs;   /* bytes that its records reach */
+    uint64_t has;     /* bytes that are there; of a survey or a salvage they may be fewer, or none */
+    uint32_t number;  /* in the source */
+} ckpt__dcp_file;
+
+/* All lists of a checkpoint, taken together. */
+typedef struct ckpt__dcp {
+    const ckpt__read_request *request; /* borrowed */
+    const char *folder;                /* of the lists below the source's directory: "", or "optimizer_0/" */
+    ckpt__index *index;                /* that is filled: borrowed */
+    ckpt__arena *arena;                /* owned: until the index is made */
+    ckpt__dcp_item *items;
+    size_t item_count, item_capacity; /* heap, owned, as all three */
+    ckpt__dcp_chunk *chunks;          /* in the order of the lists */
+    size_t chunk_count, chunk_capacity;
+    ckpt__dcp_file *files;
+    size_t file_count, file_capacity;
+    ckpt__hash *by_name, *by_file; /* owned: item's name, file's name -> number */
+    uint64_t list_bytes;           /* of all lists */
+    bool replicas;                 /* each rank has a list: a box may stand in several */
+} ckpt__dcp;
+
+/* list.c: takes in one list, which is `size` bytes at `text`. */
+ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const char *label, ckpt_error *err);
+/* fill.c: everything of the list into the index; files are known. */
+ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err);
+/* record.c: looks into a tensor's record (ckpt__records.look). */
+ckpt_status ckpt__dcp_look(const struct ckpt__source *source, const ckpt__extent *extent, const char *what,
+                           ckpt__nested_place **out, ckpt_error *err);
+/* record.c: an object's record, as an index of its own in the arena of d->index. Several in a row are read together: *cache is the
+ * caller's, all zero at first, and is freed by ckpt__dcp_cache_free. */
+typedef struct ckpt__dcp_cache {
+    char *bytes; /* heap */
+    size_t size;
+    uint64_t begin;
+    uint32_t file;
+} ckpt__dcp_cache;
+ckpt_status ckpt__dcp_object(ckpt__dcp *d, const ckpt__dcp_chunk *chunk, ckpt__dcp_cache *cache, ckpt__index **out,
+                             ckpt_error *err);
+void ckpt__dcp_cache_free(ckpt__dcp_cache *cache);
+/* tree.c: the items' values by their paths: the index's root. Then the path and the role of each tensor. */
+ckpt_status ckpt__dcp_tree(ckpt__dcp *d, ckpt_error *err);
+ckpt_status ckpt__dcp_roles(ckpt__dcp *d, ckpt_error *err);
+/* shards.c */
+ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err);
+
+ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err);
+#endif

@@ -1,0 +1,244 @@
+/* format/dcp/fill.c - items -> tensors of an index, whose storages are looked into when they are used; and objects, which are read now. */
+#include "format/dcp/dcp.h"
+#include "format/survey.h"
+
+#include <stdlib.h>
+
+/* ---- records: those of one file must not lie on one another */
+
+static int by_place(const void *a, const void *b, void *ctx)
+{
+    const ckpt__dcp *d = ctx;
+    const ckpt__dcp_chunk *x = &d->chunks[*(const uint32_t *)a], *y = &d->chunks[*(const uint32_t *)b];
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
+}
+
+static ckpt_status check_overlaps(const ckpt__dcp *d, const uint32_t *order, ckpt_error *err)
+{
+    char one[200], two[200];
+    for (size_t i = 1; i < d->chunk_count; i++) {
+        const ckpt__dcp_chunk *x = &d->chunks[order[i - 1]], *y = &d->chunks[order[i]];
+        if (x->file != y->file || y->offset - x->offset >= x->length)
+            continue;
+        const ckpt_str *a = &d->items[x->item].name, *b = &d->items[y->item].name;
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, d->files[x->file].name,
+            "the list has two records that lie on one another: '%s' at byte %llu, of %llu bytes, and '%s' at "
+            "byte %llu",
+            ckpt__escape(one, sizeof one, a->data, a->size), (unsigned long long)x->offset,
+            (unsigned long long)x->length, ckpt__escape(two, sizeof two, b->data, b->size),
+            (unsigned long long)y->offset);
+    }
+    return CKPT_OK;
+}
+
+/* ---- tensors */
+
+static ckpt_status add_storage(ckpt__dcp *d, const ckpt__dcp_item *item, const ckpt__dcp_chunk *c, ckpt_str name,
+                               uint64_t size, ckpt_error *err)
+{
+    const ckpt__dcp_file *f = &d->files[c->file];
+    bool lost = c->offset + c->length > f->has;
+    ckpt__nested *n = ckpt__arena_alloc(d->index->arena, sizeof *n);
+    ckpt__records *records = ckpt__index_records(d->index);
+    ckpt__storage *s = n && records ? ckpt__index_add_storage(d->index) : NULL;
+    if (!s)
+        return ckpt__dcp_no_memory(d, err);
+    records->look = ckpt__dcp_look;
+    *n = (ckpt__nested){
+        .records = records, .offset = c->offset, .ndim = item->ndim, .dtype = (uint16_t)item->dtype, .zstd = c->zstd};
+    s->name = name;
+    s->dtype = item->dtype;
+    s->extent = (ckpt__extent){.file = f->number,
+                               .coding = CKPT__NESTED,
+                               .has_crc = true,
+                               .missing = lost,
+                               .nested = n,
+                               .length = lost ? 0 : c->length,
+                               .size = size};
+    return CKPT_OK;
+}
+
+/* The shapes of the boxes, which the index has once for all that are alike. */
+static void set_shapes(ckpt__index *x, size_t tensor)
+{
+    const ckpt__tensor *t = &x->tensors[tensor];
+    for (size_t i = 0; i < ckpt__view_count(t); i++) {
+        const ckpt__view v = ckpt__view_of(x, t, i);
+        ckpt__extent *e = &x->storages[v.storage].extent;
+        if (e->coding == CKPT__NESTED)
+            ((ckpt__nested *)(uintptr_t)e->nested)->shape = v.size;
+    }
+}
+
+/* One that has no elements has no records with bytes. */
+static ckpt_status set_empty(ckpt__dcp *d, size_t tensor, const ckpt__dcp_item *item, ckpt_error *err)
+{
+    ckpt__storage *s = ckpt__index_add_storage(d->index);
+    if (!s)
+        return ckpt__dcp_no_memory(d, err);
+    s->dtype = item->dtype;
+    s->extent.memory = "";
+    return ckpt__index_set_view(d->index, tensor, d->index->storage_count - 1, item->shape, NULL, 0, err);
+}
+
+static ckpt_status add_value(ckpt__dcp *d, ckpt__dcp_item *item, size_t tensor, ckpt_error *err)
+{
+    item->value = ckpt__value_new(d->index->arena, CKPT_V_TENSOR);
+    if (!item->value)
+        return ckpt__dcp_no_memory(d, err);
+    item->value->tensor = tensor;
+    return CKPT_OK;
+}
+
+/* chunks[i] are numbers of its chunks. */
+static ckpt_status add_tensor(ckpt__dcp *d, ckpt__dcp_item *item, const uint32_t *chunks, size_t count,
+                              ckpt__piece *pieces, ckpt_error *err)
+{
+    ckpt__index *x = d->index;
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    size_t tensor = x->tensor_count - 1;
+    uint64_t numel, bytes;
+    ckpt_status status = CKPT_OK;
+    ckpt_str name = t ? ckpt__arena_str(x->arena, item->name.data, item->name.size) : (ckpt_str){NULL, 0};
+    if (!name.data)
+        return ckpt__dcp_no_memory(d, err);
+    t->info.name = name;
+    t->info.dtype = item->dtype;
+    t->info.ndim = item->ndim;
+    if (!ckpt__numel(item->shape, item->ndim, &numel))
+        return ckpt__fail(err, CKPT_E_FORMAT, name.data, "the product of its shape overflows 64 bits");
+    if (numel == 0) {
+        status = set_empty(d, tensor, item, err);
+        return status == CKPT_OK ? add_value(d, item, tensor, err) : status;
+    }
+    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
+        const ckpt__dcp_chunk *c = &d->chunks[chunks[i]];
+        if (!ckpt__numel(c->box + item->ndim, item->ndim, &numel) ||
+            !ckpt__nbytes(numel, ckpt_dtype_bits(item->dtype), &bytes))
+            return ckpt__fail(err, CKPT_E_FORMAT, name.data, "a chunk of it has a size that overflows 64 bits");
+        pieces[i] = (ckpt__piece){.box = c->box,
+                                  .storage = (uint32_t)x->storage_count,
+                                  .flags = d->replicas && count > 1 ? CKPT__PIECE_REPLICA : 0};
+        status = add_storage(d, item, c, name, bytes, err);
+    }
+    if (status == CKPT_OK)
+        status = ckpt__index_set_pieces(x, tensor, item->shape, pieces, count, err);
+    if (status == CKPT_OK)
+        set_shapes(x, tensor);
+    return status == CKPT_OK ? add_value(d, item, tensor, err) : status;
+}
+
+/* Numbers of chunks, item by item: those of item i are from[i] ... from[i + 1]. */
+static bool group_chunks(const ckpt__dcp *d, uint32_t **from, uint32_t **numbers)
+{
+    *from = calloc(d->item_count + 2, sizeof **from);
+    *numbers = calloc(d->chunk_count + 1, sizeof **numbers);
+    if (!*from || !*numbers)
+        return false;
+    for (size_t i = 0; i < d->chunk_count; i++)
+        (*from)[d->chunks[i].item + 2]++;
+    for (size_t i = 2; i < d->item_count + 2; i++)
+        (*from)[i] += (*from)[i - 1];
+    for (size_t i = 0; i < d->chunk_count; i++)
+        (*numbers)[(*from)[d->chunks[i].item + 1]++] = (uint32_t)i;
+    return true;
+}
+
+static ckpt_status add_tensors(ckpt__dcp *d, ckpt_error *err)
+{
+    uint32_t *from = NULL, *numbers = NULL;
+    ckpt__piece *pieces = NULL;
+    size_t most = 0;
+    ckpt_status status = group_chunks(d, &from, &numbers) ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+    for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
+        most = from[i + 1] - from[i] > most ? from[i + 1] - from[i] : most;
+    if (status == CKPT_OK && !(pieces = calloc(most + 1, sizeof *pieces)))
+        status = ckpt__dcp_no_memory(d, err);
+    for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
+        if (!d->items[i].object)
+            status = add_tensor(d, &d->items[i], numbers + from[i], from[i + 1] - from[i], pieces, err);
+    free(from);
+    free(numbers);
+    free(pieces);
+    return status;
+}
+
+/* ---- objects */
+
+static ckpt_status pass_over(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_status status, const ckpt_error *why,
+                             ckpt_error *err)
+{
+    const ckpt__read_request *r = d->request;
+    ckpt__dcp_item *item = &d->items[c->item];
+    char name[300];
+    if (!(r->survey || r->salvage) || !ckpt__survey_passes(status)) {
+        if (err)
+            *err = *why;
+        return status;
+    }
+    ckpt__escape(name, sizeof name, item->name.data, item->name.size);
+    if (!ckpt__report_add(d->index->findings, CKPT_SEVERITY_ERROR, "damaged", NULL, NULL, "the object '%s': %s", name,
+                          why->message) ||
+        !ckpt__report_detail(d->index->findings, d->files[c->file].name, NULL, NULL, 0))
+        return ckpt__dcp_no_memory(d, err);
+    return CKPT_OK;
+}
+
+/* Tensors in it get their numbers from the index that takes it in; their names come with the paths (tree.c). */
+static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_cache *cache, ckpt_error *err)
+{
+    ckpt__dcp_item *item = &d->items[c->item];
+    ckpt__index *part = NULL;
+    ckpt_error why = CKPT_ERROR_INIT;
+    if (c->offset + c->length > d->files[c->file].has)
+        return CKPT_OK; /* it was said of the file */
+    ckpt_status status = ckpt__dcp_object(d, c, cache, &part, &why);
+    if (status < 0)
+        return pass_over(d, c, status, &why, err);
+    ckpt_report_clear(part->findings); /* they are of archives that torch opens by themselves */
+    item->value = (ckpt_value *)(uintptr_t)part->root;
+    if (part->storage_count)
+        return ckpt__index_absorb(d->index, part, (ckpt_str){NULL, 0}, err);
+    d->index->metadata_bytes += part->metadata_bytes; /* values alone, which lie in the arena */
+    d->index->metadata_crc |= part->metadata_crc;
+    ckpt__index_free(part);
+    return CKPT_OK;
+}
+
+static ckpt_status add_objects(ckpt__dcp *d, const uint32_t *order, ckpt_error *err)
+{
+    ckpt__dcp_cache cache = {0};
+    ckpt_status status = ckpt__index_finish(d->index, err); /* absorbing asks for it */
+    for (size_t i = 0; status == CKPT_OK && i < d->chunk_count; i++) {
+        const ckpt__dcp_chunk *c = &d->chunks[order[i]];
+        if (d->items[c->item].object)
+            status = add_object(d, c, &cache, err);
+    }
+    ckpt__dcp_cache_free(&cache);
+    return status;
+}
+
+ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err)
+{
+    uint32_t *order = calloc(d->chunk_count + 1, sizeof *order);
+    ckpt_status status = order ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+    for (size_t i = 0; order && i < d->chunk_count; i++)
+        order[i] = (uint32_t)i;
+    if (order && d->chunk_count)
+        qsort_r(order, d->chunk_count, sizeof *order, by_place, d);
+    if (status == CKPT_OK)
+        status = check_overlaps(d, order, err);
+    if (status == CKPT_OK && !ckpt__index_reserve(d->index, d->chunk_count, d->item_count))
+        status = ckpt__dcp_no_memory(d, err);
+    if (status == CKPT_OK)
+        status = add_tensors(d, err);
+    if (status == CKPT_OK)
+        status = add_objects(d, order, err);
+    free(order);
+    return status;
+}

@@ -1,0 +1,236 @@
+/* format/dcp/shards.c - what HuggingFaceStorageWriter writes: a file of safetensors for each rank, without a list. Its metadata has
+ * under DCP_SHARDING_INFO a JSON text, {tensor: {"saved_offsets": [16, 0]}} (torch/distributed/checkpoint/_hf_utils.py): where the
+ * tensor that the file has begins in the whole one. How large the whole is stands nowhere: as torch's reader does it, it ends where
+ * the last shard ends. */
+#include "format/dcp/dcp.h"
+#include "format/dcp/read.h"
+#include "format/native/json_values.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One shard of a tensor: the rows of the pieces, before the tensor is made. */
+typedef struct shard {
+    size_t next;       /* 1 + number of the next one of the tensor; 0: none */
+    const int64_t *lo; /* in d->arena, as size: ndim numbers each */
+    const int64_t *size;
+    size_t storage;
+    uint64_t at; /* bytes */
+} shard;
+
+typedef struct shards {
+    ckpt__dcp *d;
+    shard *all; /* heap */
+    size_t count, capacity;
+    size_t *first, *last; /* heap, by item: 1 + number */
+    size_t first_capacity, last_capacity;
+    const char **files; /* heap: names, in d->arena */
+    size_t file_count, file_capacity;
+} shards;
+
+static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    shards *s = ctx;
+    ckpt__arena *a = s->d->arena;
+    (void)root;
+    if (folder || !ckpt__dcp_is_shard(name))
+        return CKPT_OK;
+    const char *copy = ckpt__arena_copy(a, name, strlen(name));
+    if (!copy || !ckpt__grow(&s->files, &s->file_capacity, s->file_count + 1, sizeof *s->files))
+        return ckpt__dcp_no_memory(s->d, err);
+    s->files[s->file_count++] = copy;
+    return CKPT_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The offsets of a tensor: as many as it has dimensions. */
+static bool offsets_of(const ckpt_value *info, ckpt_str name, uint32_t ndim, int64_t *lo)
+{
+    const ckpt_value *own = NULL, *offsets;
+    for (size_t i = 0; info->kind == CKPT_V_DICT && i < info->entry_count; i++)
+        if (info->entries[i].key->kind == CKPT_V_STR && ckpt__str_equal(info->entries[i].key->text, name))
+            own = info->entries[i].value;
+    offsets = own ? ckpt_value_get(own, "saved_offsets") : NULL;
+    if (!offsets || offsets->kind != CKPT_V_LIST || offsets->item_count != ndim)
+        return false;
+    for (uint32_t i = 0; i < ndim; i++) {
+        if (offsets->items[i]->kind != CKPT_V_INT || offsets->items[i]->integer < 0)
+            return false;
+        lo[i] = offsets->items[i]->integer;
+    }
+    return true;
+}
+
+static ckpt_status item_of(shards *s, const ckpt_tensor_info *t, const char *label, size_t *number, ckpt_error *err)
+{
+    ckpt__dcp *d = s->d;
+    if (ckpt__hash_get(d->by_name, t->name.data, t->name.size, number)) {
+        const ckpt__dcp_item *is = &d->items[*number];
+        if (is->dtype == t->dtype && is->ndim == t->ndim)
+            return CKPT_OK;
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, t->name.data,
+            "it has another dtype or another number of dimensions in %s than in a file before: these are not "
+            "the shards of one checkpoint",
+            label);
+    }
+    ckpt_str name = ckpt__arena_str(d->index->arena, t->name.data, t->name.size);
+    int64_t *shape = ckpt__arena_array(d->arena, t->ndim + 1, sizeof *shape);
+    *number = d->item_count;
+    if (!name.data || !shape ||
+        !ckpt__arena_grow(d->arena, &d->items, &d->item_capacity, d->item_count + 1, sizeof *d->items) ||
+        !ckpt__grow(&s->first, &s->first_capacity, d->item_count + 1, sizeof *s->first) ||
+        !ckpt__grow(&s->last, &s->last_capacity, d->item_count + 1, sizeof *s->last) ||
+        ckpt__hash_put(d->by_name, name.data, name.size, *number, NULL) < 0)
+        return ckpt__dcp_no_memory(d, err);
+    s->first[*number] = s->last[*number] = 0;
+    d->items[d->item_count++] = (ckpt__dcp_item){.name = name, .shape = shape, .ndim = t->ndim, .dtype = t->dtype};
+    return CKPT_OK;
+}
+
+/* An empty shard has a shape of one 0, whatever the tensor's is. */
+static ckpt_status add_shard(shards *s, const ckpt__index *part, size_t tensor, const ckpt_value *info,
+                             const char *label, ckpt_error *err)
+{
+    const ckpt__tensor *t = &part->tensors[tensor];
+    const ckpt__dcp_item *item;
+    ckpt__dcp *d = s->d;
+    size_t number = 0;
+    uint32_t n = t->info.ndim;
+    if (t->info.nbytes == 0 && n == 1 && t->info.shape[0] == 0)
+        return CKPT_OK;
+    int64_t *lo = ckpt__arena_array(d->arena, n + 1, sizeof *lo),
+            *size = ckpt__arena_array(d->arena, n + 1, sizeof *lo);
+    if (!lo || !size || !ckpt__grow(&s->all, &s->capacity, s->count + 1, sizeof *s->all))
+        return ckpt__dcp_no_memory(d, err);
+    if (!offsets_of(info, t->info.name, n, lo))
+        return ckpt__fail(err, CKPT_E_FORMAT, t->info.name.data,
+                          "DCP_SHARDING_INFO of %s has no saved_offsets of it, one for each of its %u dimensions",
+                          label, n);
+    memcpy(size, t->info.shape, n * sizeof *size);
+    ckpt_status status = item_of(s, &t->info, label, &number, err);
+    if (status < 0)
+        return status;
+    item = &d->items[number];
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t end;
+        if (__builtin_add_overflow(lo[i], size[i], &end))
+            return ckpt__fail(err, CKPT_E_FORMAT, t->info.name.data, "its saved_offsets in %s overflow 64 bits", label);
+        if (end > item->shape[i])
+            ((int64_t *)(uintptr_t)item->shape)[i] = end;
+    }
+    ckpt__storage *storage = ckpt__index_add_storage(d->index);
+    if (!storage)
+        return ckpt__dcp_no_memory(d, err);
+    *storage = part->storages[t->storage];
+    storage->name = item->name;
+    s->all[s->count++] = (shard){0, lo, size, d->index->storage_count - 1, ckpt__view_of(part, t, 0).at};
+    if (s->last[number])
+        s->all[s->last[number] - 1].next = s->count;
+    else
+        s->first[number] = s->count;
+    s->last[number] = s->count;
+    return CKPT_OK;
+}
+
+static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err)
+{
+    ckpt__dcp *d = s->d;
+    char label[600];
+    ckpt__read_request request = {
+        .source = d->request->source, .arena = d->index->arena, .salvage = d->request->salvage};
+    ckpt__index *part = NULL;
+    const ckpt_value *info = NULL;
+    ckpt_status status = ckpt__source_add(request.source, name, &request.file, err);
+    if (status < 0)
+        return status;
+    ckpt__source_label(request.source, request.file, label, sizeof label);
+    uint64_t size = request.source->files[request.file].size;
+    ckpt__arena_allow(d->index->arena, ckpt__known_limit(size, true));
+    ckpt__arena_allow(d->arena, ckpt__known_limit(size, true));
+    d->list_bytes += size < ((uint64_t)1 << 30) ? size : (uint64_t)1 << 30;
+    status = ckpt__format_safetensors.read(&request, &part, err);
+    const ckpt_value *metadata = part ? ckpt_value_get(part->root, "__metadata__") : NULL,
+                     *text = ckpt_value_get(metadata, "DCP_SHARDING_INFO");
+    if (status == CKPT_OK && (!text || text->kind != CKPT_V_STR))
+        status = ckpt__fail(err, CKPT_E_FORMAT, label,
+                            "its metadata has no DCP_SHARDING_INFO, so where its tensors begin in "
+                            "the whole ones is not known");
+    if (status == CKPT_OK)
+        status = ckpt__json_values(text->text.data, text->text.size, label, d->index->arena, &info, err);
+    for (size_t i = 0; status == CKPT_OK && i < part->tensor_count; i++)
+        status = add_shard(s, part, i, info, label, err);
+    if (part)
+        d->index->metadata_bytes += part->metadata_bytes;
+    ckpt__index_free(part);
+    return status;
+}
+
+static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, size_t *capacity, ckpt_error *err)
+{
+    ckpt__dcp *d = s->d;
+    ckpt__dcp_item *item = &d->items[number];
+    ckpt__tensor *t = ckpt__index_add_tensor(d->index);
+    size_t count = 0;
+    if (!t)
+        return ckpt__dcp_no_memory(d, err);
+    t->info.name = item->name;
+    t->info.dtype = item->dtype;
+    t->info.ndim = item->ndim;
+    t->sorted = true;
+    for (size_t k = s->first[number]; k; k = s->all[k - 1].next, count++) {
+        const shard *part = &s->all[k - 1];
+        int64_t *box = ckpt__arena_array(d->arena, 2 * (size_t)item->ndim + 1, sizeof *box);
+        if (!box || !ckpt__grow(pieces, capacity, count + 1, sizeof **pieces))
+            return ckpt__dcp_no_memory(d, err);
+        memcpy(box, part->lo, item->ndim * sizeof *box);
+        memcpy(box + item->ndim, part->size, item->ndim * sizeof *box);
+        (*pieces)[count] = (ckpt__piece){.box = box, .at = part->at, .storage = (uint32_t)part->storage};
+    }
+    item->value = ckpt__value_new(d->index->arena, CKPT_V_TENSOR);
+    if (!item->value)
+        return ckpt__dcp_no_memory(d, err);
+    item->value->tensor = d->index->tensor_count - 1;
+    return ckpt__index_set_pieces(d->index, d->index->tensor_count - 1, item->shape, *pieces, count, err);
+}
+
+/* "shard-00003-...": 3. A rank that is missing between two is noticed; of the last nothing tells. */
+static ckpt_status check_ranks(const shards *s, ckpt_error *err)
+{
+    for (size_t i = 0; i < s->file_count; i++) {
+        const char *digits = s->files[i] + sizeof "shard-" - 1, *dash = strchr(digits, '-');
+        const char *before = i ? s->files[i - 1] + sizeof "shard-" - 1 : "0-", *end = strchr(before, '-');
+        int64_t rank, last;
+        if (!ckpt__parse_i64(digits, (size_t)(dash - digits), &rank) ||
+            !ckpt__parse_i64(before, (size_t)(end - before), &last) || rank > last + 1)
+            return ckpt__fail(err, CKPT_E_DAMAGED, s->d->request->source->path,
+                              "a shard is missing before %s: the ranks' files are numbered from 1 on", s->files[i]);
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)
+{
+    shards s = {.d = d};
+    ckpt__piece *pieces = NULL;
+    size_t capacity = 0;
+    ckpt_status status = ckpt__source_each(d->request->source, d->folder, see, &s, err);
+    if (s.file_count)
+        qsort(s.files, s.file_count, sizeof *s.files, by_name);
+    if (status == CKPT_OK)
+        status = check_ranks(&s, err);
+    for (size_t i = 0; status == CKPT_OK && i < s.file_count; i++)
+        status = read_shard(&s, s.files[i], err);
+    for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
+        status = make_tensor(&s, i, &pieces, &capacity, err);
+    free(pieces);
+    free(s.all);
+    free(s.first);
+    free(s.last);
+    free(s.files);
+    return status;
+}
