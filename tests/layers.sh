@@ -24,7 +24,8 @@ format##base model codec io
 format/torch##base model codec io format
 format/native##base model codec io format format/torch
 format/folder##base model codec io format format/native
-format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/folder
+format/keras##base model codec io format format/native
+format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/folder format/keras
 engine##base model codec io device format
 anatomy##base model codec io map format format/torch format/native format/folder format/table
 reader##base model codec io device format format/table engine anatomy
