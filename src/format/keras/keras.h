@@ -3,6 +3,7 @@
  *   keras.c       files: an archive (config.json, metadata.json, model.weights.h5), or HDF5 alone
  *   shards.c      a directory of weight files that model.weights.json names
  *   roles.c       what a tensor is to training, by its place in the file
+ *   optimizer.c   the variables of an optimizer, by their order
  *   hdf5.c        one HDF5 file: groups, datasets and attributes, in the order of their names
  *   dataset.c     a dataset as a tensor: its extent, its chunks as pieces, or a decoded copy
  *   attribute.c   an attribute as a value
