@@ -24,8 +24,9 @@ format##base model codec io
 format/torch##base model codec io format
 format/native##base model codec io format format/torch
 format/dcp##base model codec io format format/torch format/native
+format/keras##base model codec io format format/native
 format/folder##base model codec io format format/native format/dcp
-format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder
+format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder format/keras
 engine##base model codec io device format
 anatomy##base model codec io map format format/torch format/native format/folder format/table
 reader##base model codec io device format format/table engine anatomy

@@ -271,6 +271,56 @@ static bool file_is_whole(const verifier *v, uint32_t file)
     return file < v->whole_count && v->whole[file];
 }
 
+/* ---- stretches of a file with a CRC of their own */
+
+/* The stretch that has all of these bytes; NULL: there is none. */
+static const ckpt__span *span_of(const ckpt__index *index, const ckpt__extent *e)
+{
+    for (size_t i = 0; !e->memory && i < index->span_count; i++) {
+        const ckpt__span *s = &index->spans[i];
+        if (s->file == e->file && e->offset >= s->offset && e->length <= s->length &&
+            e->offset - s->offset <= s->length - e->length)
+            return s;
+    }
+    return NULL;
+}
+
+static ckpt_status span_crc(verifier *v, const ckpt__span *s, uint32_t *crc, ckpt_error *err)
+{
+    size_t most = s->length < CKPT__BLOCK ? (size_t)s->length + 1 : CKPT__BLOCK;
+    char *block = malloc(most);
+    ckpt_status status = block ? CKPT_OK : ckpt__fail_memory(err, "a block", most);
+    *crc = 0;
+    for (uint64_t at = 0; status == CKPT_OK && at < s->length;) {
+        size_t n = s->length - at < CKPT__BLOCK ? (size_t)(s->length - at) : CKPT__BLOCK;
+        status = ckpt__source_read(v->source, s->file, s->offset + at, block, n, err);
+        if (status == CKPT_OK) {
+            *crc = ckpt__crc32(*crc, block, n);
+            at += n;
+            status = tick(v, n, err);
+        }
+    }
+    free(block);
+    return status;
+}
+
+/* What it has of tensors is then neither read again nor known to be damaged tensor by tensor. */
+static ckpt_status check_span(verifier *v, const ckpt__span *s, ckpt_error *err)
+{
+    char message[300], name[120];
+    uint32_t crc;
+    ckpt_status status = span_crc(v, s, &crc, err);
+    if (status < 0 || crc == s->crc)
+        return status;
+    ckpt__escape(name, sizeof name, s->name.data, s->name.size);
+    snprintf(message, sizeof message,
+             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32
+             ": which of its tensors are damaged cannot be told, for they have no checksums of their own",
+             s->length, name, crc, s->crc);
+    const char *file = v->source->directory ? v->source->files[s->file].name : name;
+    return wrong(v, "crc-mismatch", NULL, file, "copy it again, or take an earlier checkpoint", message, err);
+}
+
 static int by_place(const void *a, const void *b, void *ctx)
 {
     const ckpt__index *index = ctx;
@@ -315,10 +365,12 @@ static ckpt_status check_payloads(verifier *v, ckpt_error *err)
             cover[storage] = cover[storage] ? cover[storage] : i + 1;
         }
     }
+    for (size_t i = 0; status == CKPT_OK && i < index->span_count; i++)
+        status = file_is_whole(v, index->spans[i].file) ? CKPT_OK : check_span(v, &index->spans[i], err);
     for (size_t k = 0; status == CKPT_OK && k < index->storage_count; k++) {
         size_t s = order[k];
         const ckpt__extent *e = &index->storages[s].extent;
-        bool vouched = !e->memory && file_is_whole(v, e->file);
+        bool vouched = !e->memory && (file_is_whole(v, e->file) || (e->coding == CKPT__STORED && span_of(index, e)));
         if (vouched)
             v->result->bytes += e->size;
         else if (cover[s])

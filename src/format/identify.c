@@ -13,7 +13,6 @@ typedef struct magic {
 #define AT(offset, bytes) offset, bytes, sizeof(bytes) - 1
 
 static const magic magics[] = {
-    {AT(0, "\x89HDF\r\n\x1a\n"), "an HDF5 file (Keras?)"},
     {AT(0, "PK\x03\x04"), "a zip archive, but not one that torch.save wrote"},
     {AT(0, "PK\x05\x06"), "an empty zip archive"},
     {AT(257, "ustar"), "a tar archive: unpack it first"},

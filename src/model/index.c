@@ -56,6 +56,7 @@ void ckpt__index_free(ckpt__index *x)
     free(x->tensors);
     free(x->pieces);
     free(x->devices);
+    free(x->spans);
     free(x);
 }
 
@@ -91,6 +92,14 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
     t->info.storage = -1;
     t->info.extra = &ckpt__no_extra;
     return t;
+}
+
+bool ckpt__index_add_span(ckpt__index *x, uint32_t file, uint64_t offset, uint64_t length, uint32_t crc, ckpt_str name)
+{
+    if (!ckpt__arena_grow(x->arena, &x->spans, &x->span_capacity, x->span_count + 1, sizeof *x->spans))
+        return false;
+    x->spans[x->span_count++] = (ckpt__span){file, crc, offset, length, name};
+    return true;
 }
 
 bool ckpt__index_device(ckpt__index *x, ckpt_device device, uint16_t *number)

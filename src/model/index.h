@@ -90,6 +90,15 @@ typedef struct ckpt__piece {
     bool has_crc;
 } ckpt__piece;
 
+/* A stretch of a file with a CRC of its own, where the storages in it have none: the member of an archive that is a file of
+ * many tensors. Reading a tensor does not look at it; verify does. */
+typedef struct ckpt__span {
+    uint32_t file;           /* number in the source */
+    uint32_t crc;            /* zlib's crc32 of the bytes as they are in the file */
+    uint64_t offset, length; /* bytes */
+    ckpt_str name;           /* for messages */
+} ckpt__span;
+
 extern const ckpt_tensor_extra ckpt__no_extra; /* of a plain tensor */
 
 /* One tensor: the public row, and how to read it. Nearly every tensor is whole: one view of one storage, which info.shape,
@@ -148,6 +157,8 @@ typedef struct ckpt__index {
         *parts_given;    /* heap, owned, one count a storage: bytes given without a look at the CRC (engine/checked.c);
                                    * NULL: no such bytes are given */
     ckpt__hash *by_name; /* owned: name -> number of its first tensor; NULL where the format makes no such table */
+    ckpt__span *spans;
+    size_t span_count, span_capacity; /* heap, owned */
 } ckpt__index;
 
 static inline bool ckpt__index_is_directory(const ckpt__index *index)
@@ -164,6 +175,8 @@ ckpt_status ckpt__index_refused(const ckpt__index *index, ckpt_status status, co
 /* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
 ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
+bool ckpt__index_add_span(ckpt__index *index, uint32_t file, uint64_t offset, uint64_t length, uint32_t crc,
+                          ckpt_str name); /* false: no memory; `name` is borrowed */
 /* The number of a device for the extents of this index: one that it has, or a new one. The host is 0. False: no memory. */
 bool ckpt__index_device(ckpt__index *index, ckpt_device device, uint16_t *number);
 /* Room for so many more, of which the file has shown that it has them: they are not moved as they are added. */

@@ -148,6 +148,11 @@ static bool take_rows(ckpt__index *into, ckpt__index *part)
         !ckpt__arena_grow(into->arena, &into->pieces, &into->piece_capacity, into->piece_count + part->piece_count,
                           sizeof *into->pieces))
         return false;
+    for (size_t i = 0; i < part->span_count; i++) {
+        const ckpt__span *s = &part->spans[i];
+        if (!ckpt__index_add_span(into, s->file, s->offset, s->length, s->crc, s->name))
+            return false;
+    }
     for (size_t i = 0; i < part->piece_count; i++) {
         part->pieces[i].storage += (uint32_t)into->storage_count;
         part->pieces[i].tensor += (uint32_t)into->tensor_count;

@@ -101,9 +101,7 @@ static ckpt_status not_torch(const ckpt__torch *t, ckpt_error *err)
             "torch wrote before 1.3. Save it again with a later torch: torch.jit.save(torch.jit.load(FILE), "
             "'new.pt')");
     if (has(t->zip, "config.json") && (has(t->zip, "model.weights.h5") || has(t->zip, "metadata.json")))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
-                          "a Keras archive (.keras), which this version does not read: its weights are in "
-                          "the member model.weights.h5");
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, label, "a Keras archive (.keras): it is of the format keras");
     if (ckpt__str_ends(first->name, ".npy"))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label, "a NumPy archive (.npz), which this version does not read");
     return ckpt__fail(
