@@ -57,9 +57,9 @@ static const char *name_of_storage(const pusher *p, uint32_t storage, char name[
     return ckpt__escape(name, 200, s.data ? s.data : "storage", s.data ? s.size : strlen("storage"));
 }
 
-static ckpt__extent *extent_of(const pusher *p, uint32_t storage)
+static const ckpt__extent *extent_of(const pusher *p, uint32_t storage)
 {
-    return &p->from->storages[storage].extent;
+    return ckpt__extent_known(p->from, storage); /* the list was made: all that is used was looked up */
 }
 
 static ckpt__lane *lane_of(const pusher *p, uint32_t storage)
@@ -81,7 +81,7 @@ static ckpt_status need_scratch(worker *w, ckpt_error *err)
 static ckpt_status wrong_crc(const pusher *p, uint32_t storage, uint32_t is, ckpt_error *err)
 {
     char name[200];
-    ckpt__extent *e = extent_of(p, storage);
+    const ckpt__extent *e = extent_of(p, storage);
     ckpt__note_checked(e, is == e->crc);
     return is == e->crc ? CKPT_OK
                         : ckpt__fail(err, CKPT_E_DAMAGED, name_of_storage(p, storage, name),
@@ -93,7 +93,7 @@ static ckpt_status wrong_crc(const pusher *p, uint32_t storage, uint32_t is, ckp
 static bool is_checked(const pusher *p, uint32_t storage)
 {
     const ckpt__extent *e = extent_of(p, storage);
-    return p->want->check && e->has_crc && !e->missing;
+    return p->want->check && ckpt__has_crc_of_its_own(e) && !e->missing;
 }
 
 /* All bytes of the span were read, of which s->crc is the CRC: is that of the storage known now? */
@@ -528,7 +528,7 @@ static ckpt_status open_pusher(pusher *p, const ckpt__push_want *want, ckpt_erro
     for (unsigned i = 0; i < p->threads; i++)
         p->workers[i] = (worker){.p = p, .way.devices = &p->devices};
     ckpt_status status = want->check ? ckpt__push_check_tensors(want->plan, want->source, err) : CKPT_OK;
-    return status == CKPT_OK ? ckpt__push_list_make(want->plan, want->check, p->range, &p->list, err) : status;
+    return status == CKPT_OK ? ckpt__push_list_make(want, p->range, &p->list, err) : status;
 }
 
 ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)

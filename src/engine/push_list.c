@@ -1,5 +1,7 @@
 /* engine/push_list.c - which bytes a push reads, in the order of the files, and in which ranges. */
 #include <stdlib.h>
+#include "engine/checked.h"
+#include "engine/nested.h"
 #include "engine/push_priv.h"
 #include "engine/stream.h"
 
@@ -27,8 +29,8 @@ static int by_place(const void *a, const void *b, void *ctx)
         return in_file(e) ? 1 : -1;
     if (in_file(e) && e->file != f->file)
         return e->file < f->file ? -1 : 1;
-    if (in_file(e) && e->offset != f->offset)
-        return e->offset < f->offset ? -1 : 1;
+    if (in_file(e) && ckpt__extent_begin(e) != ckpt__extent_begin(f))
+        return ckpt__extent_begin(e) < ckpt__extent_begin(f) ? -1 : 1;
     return i < k ? -1 : i > k;
 }
 
@@ -42,12 +44,12 @@ static ckpt_status add_span(making *m, uint64_t begin, uint64_t end, bool more, 
 {
     ckpt__push_list *l = m->list;
     const ckpt__index *x = ckpt__plan_source_index(m->plan);
-    const ckpt__extent *e = &x->storages[m->storage].extent, *last = NULL;
+    const ckpt__extent *e = ckpt__extent_known(x, m->storage), *last = NULL;
     if (!ckpt__grow(&l->spans, &l->span_capacity, l->span_count + 1, sizeof *l->spans))
         return no_memory(l, err);
     ckpt__push_unit *u = l->unit_count ? &l->units[l->unit_count - 1] : NULL;
     if (u)
-        last = &x->storages[l->spans[u->first].storage].extent;
+        last = ckpt__extent_known(x, l->spans[u->first].storage);
     if (!u || u->bytes + (end - begin) > m->range || in_file(e) != in_file(last) ||
         (in_file(e) && e->file != last->file)) {
         if (!ckpt__grow(&l->units, &l->unit_capacity, l->unit_count + 1, sizeof *l->units))
@@ -67,7 +69,7 @@ static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *
 {
     making *m = ctx;
     ckpt__push_list *l = m->list;
-    const ckpt__extent *e = &ckpt__plan_source_index(m->plan)->storages[m->storage].extent;
+    const ckpt__extent *e = ckpt__extent_known(ckpt__plan_source_index(m->plan), m->storage);
     bool cut = in_file(e) && e->coding == CKPT__STORED && end - begin > m->range;
     uint32_t large = UINT32_MAX;
     ckpt_status status = CKPT_OK;
@@ -97,10 +99,30 @@ static ckpt_status add_all(void *ctx, uint64_t begin, uint64_t end, ckpt_error *
     return CKPT_OK;
 }
 
-ckpt_status ckpt__push_list_make(const ckpt__plan *plan, bool check, uint64_t range, ckpt__push_list *list,
-                                 ckpt_error *err)
+/* The runs of one storage that are read. Where a record holds its bytes, the record is looked into first. */
+static ckpt_status add_storage(making *m, const ckpt__push_want *want, ckpt_error *err)
 {
-    const ckpt__index *x = ckpt__plan_source_index(plan);
+    const ckpt__index *x = ckpt__plan_source_index(m->plan);
+    const ckpt__extent *e = &x->storages[m->storage].extent;
+    bool used = false;
+    ckpt_status status = CKPT_OK;
+    if (e->coding == CKPT__NESTED) {
+        status = ckpt__plan_source_runs(m->plan, m->storage, UINT64_MAX, add_all, &used, err);
+        if (status == CKPT_OK && used)
+            status = ckpt__extent_find(want->source, x, m->storage, &e, err);
+        if (status < 0 || !used)
+            return status;
+    }
+    m->large = want->check && ckpt__has_crc_of_its_own(e) && !e->missing;
+    if (!m->large && (e->memory || e->coding == CKPT__STORED))
+        return ckpt__plan_source_runs(m->plan, m->storage, HOLE, add_run, m, err);
+    status = ckpt__plan_source_runs(m->plan, m->storage, UINT64_MAX, add_all, &used, err);
+    return status == CKPT_OK && used ? add_run(m, 0, e->size, err) : status;
+}
+
+ckpt_status ckpt__push_list_make(const ckpt__push_want *want, uint64_t range, ckpt__push_list *list, ckpt_error *err)
+{
+    const ckpt__index *x = ckpt__plan_source_index(want->plan);
     memset(list, 0, sizeof *list);
     uint32_t *order = malloc((x->storage_count + 1) * sizeof *order);
     if (!order)
@@ -111,13 +133,8 @@ ckpt_status ckpt__push_list_make(const ckpt__plan *plan, bool check, uint64_t ra
         qsort_r(order, x->storage_count, sizeof *order, by_place, (void *)(uintptr_t)x);
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
-        const ckpt__extent *e = &x->storages[order[i]].extent;
-        bool used = false, checked = check && e->has_crc && !e->missing;
-        making m = {.plan = plan, .list = list, .storage = order[i], .range = range, .large = checked};
-        if (!checked && (e->memory || e->coding == CKPT__STORED))
-            status = ckpt__plan_source_runs(plan, order[i], HOLE, add_run, &m, err);
-        else if ((status = ckpt__plan_source_runs(plan, order[i], UINT64_MAX, add_all, &used, err)) == CKPT_OK && used)
-            status = add_run(&m, 0, e->size, err);
+        making m = {.plan = want->plan, .list = list, .storage = order[i], .range = range};
+        status = add_storage(&m, want, err);
     }
     free(order);
     if (status < 0)

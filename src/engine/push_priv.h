@@ -34,9 +34,8 @@ typedef struct ckpt__push_list {
     size_t unit_count, unit_capacity;
     uint64_t bytes; /* of all spans */
 } ckpt__push_list;
-/* range: bytes of a unit. */
-ckpt_status ckpt__push_list_make(const ckpt__plan *plan, bool check, uint64_t range, ckpt__push_list *list,
-                                 ckpt_error *err);
+/* range: bytes of a unit. Of records that hold what is asked for, each is looked into. */
+ckpt_status ckpt__push_list_make(const ckpt__push_want *want, uint64_t range, ckpt__push_list *list, ckpt_error *err);
 void ckpt__push_list_free(ckpt__push_list *list);
 /* The CRCs of tensors that are not those of their storages: each is of a tensor in its own order, which a push does not read it in. So they
  * are compared before anything is touched. */

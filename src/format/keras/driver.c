@@ -3,9 +3,6 @@
  * H5FDpublic.h (1.10, 1.12) and H5FDdevelop.h (from 1.14) have the shape of its table. */
 #include "format/keras/hdf5.h"
 
-#if H5_VERSION_GE(1, 13, 0)
-#include <H5FDdevelop.h>
-#endif
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -220,7 +220,9 @@ ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt_
     walk w = {.h = &h};
     if (!h.seen)
         return ckpt__fail_memory(err, "the objects of a file", 0);
-    ckpt_status status = ckpt__h5_open(&h, err);
+    ckpt_status status = ckpt__hdf5_load(input->label, err);
+    if (status == CKPT_OK)
+        status = ckpt__h5_open(&h, err);
     if (status == CKPT_OK) {
         status = read_root(&w, err);
         ckpt__h5_close(&h);

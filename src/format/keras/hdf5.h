@@ -1,9 +1,7 @@
 /* format/keras/hdf5.h - what the sources that call libhdf5 share. Nothing else includes it. */
 #ifndef CKPT_HDF5_H
 #define CKPT_HDF5_H
-/* H5Literate and its info are those of 1.10, which later releases keep under the same names. */
-#define H5_USE_110_API 1
-#include <hdf5.h>
+#include "format/keras/hdf5_library.h"
 #include "format/keras/keras.h"
 
 /* Limits, each far beyond what Keras writes. */
