@@ -300,10 +300,15 @@ static void stop_reading(ckpt__snapshot *s)
 ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint64_t limit, unsigned threads,
                                 const char *label, ckpt_error *err)
 {
-    stop_reading(s);
-    ckpt__state_index_free(&s->saved);
-    ckpt_status status = ckpt__state_index_take(state, false, label, &s->saved, err);
-    if (status == CKPT_OK)
+    bool renewed = false;
+    if (!is_planned(s, state)) {
+        stop_reading(s);
+        ckpt__state_index_free(&s->saved);
+    }
+    ckpt_status status = ckpt__state_index_renew(state, label, &s->saved, &renewed, err);
+    if (!renewed || status < 0)
+        stop_reading(s); /* its plan is of the index of before */
+    if (status == CKPT_OK && !renewed)
         status = plan_copy(s, state, err);
     if (status < 0)
         return status;

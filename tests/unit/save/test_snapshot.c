@@ -286,18 +286,32 @@ static void random_states(const void *arg)
             bind_columns((int)draw(3) - 1, 1 + draw(40), 1 + draw(9), 1 + draw(8), (size_t)1 << draw(4));
         if (draw(2))
             bind_arena((int)draw(3) - 1, 1 + draw(30), 1 + draw(5), 20 + 4 * draw(300));
-        if (tensor_count)
-            REQUIRE_OK(ckpt_state_alias(state, "alias", "t0", &err));
-        for (int round = 0; round < 3; round++) {
+        int64_t step = 0;
+        REQUIRE_OK(ckpt_state_i64(state, "step", &step, &err));
+        for (int round = 0; round < 4; round++) {
+            step = round;
             fill_all();
             note(&w);
             compare_live(&w);
             REQUIRE_OK(ckpt__snapshot_take(&snapshot, state, 0, draw(5), "test", &err));
             ckpt__snapshot_payload(&snapshot, &payload);
             fill_all(); /* the trainer goes on */
+            step = -5;
+            REQUIRE(snapshot.saved.step == round && snapshot.saved.root &&
+                    snapshot.saved.index->tensor_count == tensor_count + snapshot.saved.aliases);
+            REQUIRE(snapshot.saved.aliases == (round > 1 && tensor_count ? 1 : 0));
             compare(&payload, &w);
+            if (snapshot.saved.aliases) { /* the bytes of the first tensor */
+                unsigned char *got = malloc(w.size[0] + 1);
+                size_t number = snapshot.saved.bindings;
+                REQUIRE_OK(payload.read(payload.ctx, CKPT__PAYLOAD, number, 0, got, w.size[0], &err));
+                REQUIRE(memcmp(got, w.bytes[0], w.size[0]) == 0);
+                free(got);
+            }
             drop(&w);
-            if (round == 1 && draw(2))
+            if (round == 1 && tensor_count)
+                REQUIRE_OK(ckpt_state_alias(state, "alias", "t0", &err));
+            if (round == 2 && draw(2))
                 bind_one((int)draw(3) - 1, 4); /* the plan of before is none any more */
         }
         end();
