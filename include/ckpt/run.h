@@ -165,6 +165,9 @@ typedef struct ckpt_run_options {
     bool prune_first;    /* with keep_last > 1: one more old checkpoint is removed before a save, to make room for the
                                    * new one. Until that is published there is one checkpoint less than keep_last. The last
                                    * complete checkpoint always stays */
+    uint64_t snapshot_threads; /* that copy the state into the snapshot, the calling one among them, while ckpt_run_step
+                                   * waits. The state's host memory is read by all of them. 0: as many as the process may run on,
+                                   * eight at most; 256 are the most */
 } ckpt_run_options;
 #define CKPT_RUN_OPTIONS_INIT CKPT_SIZED(ckpt_run_options)
 

@@ -2,6 +2,7 @@
 #include "base/workers.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -91,4 +92,14 @@ ckpt_status ckpt__workers_run(unsigned threads, size_t units, ckpt__unit_fn *fn,
     pthread_mutex_destroy(&j.lock);
     free(workers);
     return j.status;
+}
+
+unsigned ckpt__workers_usual(void)
+{
+    enum { MOST = 8 };
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) /* more processors than the set has bits, too */
+        return MOST;
+    int count = CPU_COUNT(&set);
+    return count < 1 ? 1 : count < MOST ? (unsigned)count : MOST;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include "base/workers.h"
 
 double ckpt__run_clock(void)
 {
@@ -220,7 +221,11 @@ static ckpt_status begin_save(ckpt_run *run, int64_t done, ckpt_trigger trigger,
     if (t->status == CKPT_OK && (ckpt__run_stops(trigger) || !can_snapshot(run)))
         write_now(run);
     else if (t->status == CKPT_OK) {
-        t->status = ckpt__snapshot_take(&run->snapshot, run->state, run->options.snapshot_limit, t->path, &t->error);
+        t->status = ckpt__snapshot_take(&run->snapshot, run->state, run->options.snapshot_limit,
+                                        (unsigned)(run->options.snapshot_threads < CKPT__WORKERS_MAX
+                                                       ? run->options.snapshot_threads
+                                                       : CKPT__WORKERS_MAX),
+                                        t->path, &t->error);
         if (t->status == CKPT_OK)
             ckpt__writer_start(run, CKPT__JOB_WRITE);
     }

@@ -1,51 +1,18 @@
-/* save/snapshot.c - memory for the copy, and the copy. The trainer stands still for as long as this takes, so it is one
- * memcpy of what the host holds, beside copies from the devices that run at the same time. */
+/* save/snapshot.c - memory for the copy, and the copy. The trainer stands still for as long as this takes, so the
+ * copies from the devices are queued first and run while threads copy what the host holds. */
 #include "save/snapshot.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "state/state.h"
+#include "base/stream_copy.h"
+#include "base/workers.h"
+#include "engine/fetch.h"
 #include "io/store.h"
+#include "state/state.h"
 
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
-
-static bool on_device(const ckpt__binding *b)
-{
-    return ckpt__memory_device(&b->memory).type == CKPT_DEVICE_CUDA;
-}
-
-/* What a tensor takes: on a device the bytes from its first to its last element come over as they lie. */
-static uint64_t room_of(const ckpt__binding *b)
-{
-    return on_device(b) ? b->span : b->nbytes;
-}
-
-/* Places in the two memories; false where a sum does not fit into 64 bits. snaps NULL: only the sums. */
-static bool lay_out(const ckpt_state *state, ckpt__snap *snaps, ckpt__snapshot_need *need)
-{
-    *need = (ckpt__snapshot_need){.host = 0};
-    for (size_t i = 0; i < state->count; i++) {
-        const ckpt__binding *b = &state->bindings[i];
-        bool pinned = on_device(b);
-        uint64_t *end = pinned ? &need->pinned : &need->host, size = room_of(b);
-        if (!ckpt__add(size, ALIGN - 1, &size))
-            return false;
-        if (snaps)
-            snaps[i] = (ckpt__snap){*end, pinned, b->ndim, b->shape, b->strides, ckpt_dtype_size(b->dtype)};
-        if (!ckpt__add(*end, size / ALIGN * ALIGN, end))
-            return false;
-    }
-    return true;
-}
-
-bool ckpt__snapshot_measure(const ckpt_state *state, ckpt__snapshot_need *need)
-{
-    bool fits = lay_out(state, NULL, need);
-    for (size_t i = 0; fits && i < state->value_count; i++)
-        fits = ckpt__add(need->values, state->values[i].last, &need->values);
-    return fits;
-}
+enum { HUGE_PAGE = 2 << 20 };
+enum { HOST, PINNED, PARTS }; /* storages of the copies' index */
 
 /* ---- memory */
 
@@ -147,86 +114,238 @@ ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need 
 
 /* ---- the copy */
 
-static ckpt_status start_device_copies(ckpt__snapshot *s, const ckpt_state *state, ckpt__lanes *lanes, ckpt_error *err)
+/* Is each tensor where it was, and bound as it was? */
+static bool is_planned(const ckpt__snapshot *s, const ckpt_state *state)
 {
-    ckpt_status status = CKPT_OK;
-    ckpt__caller_streams callers = ckpt__state_streams(state);
-    for (size_t i = 0; status == CKPT_OK && i < state->count; i++) {
+    const ckpt__index *x = s->memory;
+    bool same = s->copy.plan && x->tensor_count == state->count;
+    for (size_t i = 0; same && i < state->count; i++) {
         const ckpt__binding *b = &state->bindings[i];
-        ckpt__lane *lane;
-        if (!on_device(b))
-            continue;
-        status = ckpt__lanes_get(lanes, &callers, ckpt__memory_device(&b->memory), &lane, err);
-        if (status == CKPT_OK && b->span)
-            status = ckpt__fail_tensor(
-                err, lane->ops->to_host(lane->stream, s->pinned + s->snaps[i].offset, b->data, (size_t)b->span, err),
-                b->name);
+        const ckpt__extent *e = &x->storages[i].extent;
+        const ckpt_tensor_info *t = &x->tensors[i].info;
+        ckpt_device device = x->devices ? x->devices[e->device] : ckpt_cpu();
+        same = e->memory == b->data && e->size == b->span && t->dtype == b->dtype && t->shape == b->shape &&
+               t->strides == b->strides && t->name.data == b->name.data &&
+               ckpt_device_equal(device, ckpt__memory_device(&b->memory));
     }
+    return same;
+}
+
+static void forget_plan(ckpt__snapshot *s)
+{
+    ckpt__same_free(&s->copy);
+    ckpt__index_free(s->memory);
+    ckpt__index_free(s->kept);
+    s->memory = s->kept = NULL;
+}
+
+static ckpt_status plan_copy(ckpt__snapshot *s, const ckpt_state *state, ckpt_error *err)
+{
+    ckpt__snapshot_need need;
+    if (is_planned(s, state))
+        return CKPT_OK;
+    forget_plan(s);
+    ckpt__snap *snaps = malloc((state->count + 1) * sizeof *snaps);
+    ckpt_status status = snaps && ckpt__snapshot_lay_out(state, snaps, &need)
+                             ? CKPT_OK
+                             : ckpt__fail_memory(err, "snapshot", state->count * sizeof *snaps);
+    if (status == CKPT_OK)
+        status = ckpt__state_memory(state, NULL, &s->memory, err);
+    if (status == CKPT_OK)
+        status = ckpt__snapshot_index(s->memory, snaps, &need, &s->kept, err);
+    ckpt__same_want want = {.from = s->memory, .to = s->kept, .count = state->count};
+    if (status == CKPT_OK)
+        status = ckpt__same_new(&want, &s->copy, err);
+    free(snaps);
     return status;
 }
 
-static void copy_host(ckpt__snapshot *s, const ckpt_state *state)
+/* Do the elements lie on both sides in the same way? Then the bytes that they span, else 0. */
+static uint64_t span_alike(const ckpt__copy_box *box, uint64_t item, uint64_t *bytes)
 {
-    for (size_t i = 0; i < state->count; i++) {
-        const ckpt__binding *b = &state->bindings[i];
-        ckpt__strided it;
-        if (on_device(b) || b->nbytes == 0)
-            continue;
-        ckpt__strided_init(&it, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
-        if (ckpt__strided_is_contiguous(&it))
-            memcpy(s->host + s->snaps[i].offset, b->data, (size_t)b->nbytes);
-        else
-            ckpt__strided_gather(&it, b->data, s->host + s->snaps[i].offset, (size_t)b->nbytes);
+    uint64_t span = *bytes = item;
+    for (uint32_t i = 0; i < box->n; i++) {
+        if (box->from_stride[i] != box->to_stride[i])
+            return 0;
+        span += (box->size[i] - 1) * box->from_stride[i];
+        *bytes *= box->size[i];
     }
+    return span;
 }
 
-ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint64_t limit, const char *label,
-                                ckpt_error *err)
+/* ---- from devices: all copies are queued before any is waited for */
+
+typedef struct queue {
+    ckpt__snapshot *s;
+    ckpt__lanes lanes;
+    ckpt__caller_streams callers;
+    /* Neighbours in one allocation that are not yet queued. size 0: none */
+    const char *from;
+    char *to;
+    uint64_t size, allocation;
+    uint16_t device;
+    const char *name; /* of the first, for messages */
+} queue;
+
+static ckpt_status send_run(queue *q, ckpt_error *err)
 {
-    ckpt__snapshot_need need;
-    ckpt__lanes lanes = {.count = 0};
-    ckpt__state_index_free(&s->saved);
-    ckpt_status status = ckpt__state_index_take(state, false, label, &s->saved, err);
-    if (status == CKPT_OK && !ckpt__grow(&s->snaps, &s->capacity, state->count + 1, sizeof *s->snaps))
-        status = ckpt__fail_memory(err, "snapshot", state->count * sizeof *s->snaps);
-    if (status == CKPT_OK && !lay_out(state, s->snaps, &need))
-        status = ckpt__fail_memory(err, "snapshot", UINT64_MAX);
+    ckpt__lane *lane;
+    if (!q->size)
+        return CKPT_OK;
+    ckpt_status status = ckpt__lanes_get(&q->lanes, &q->callers, q->s->memory->devices[q->device], &lane, err);
     if (status == CKPT_OK)
-        status = ckpt__snapshot_reserve(s, &need, limit, err);
-    if (status < 0)
-        return status;
-    s->current = SIZE_MAX;
-    status = start_device_copies(s, state, &lanes, err);
+        status = ckpt__fail_tensor(err, lane->ops->to_host(lane->stream, q->to, q->from, (size_t)q->size, err),
+                                   ckpt__s(q->name));
+    q->size = 0;
+    return status;
+}
+
+static ckpt_status add_run(queue *q, const ckpt__extent *e, const char *from, char *to, uint64_t size, const char *name,
+                           ckpt_error *err)
+{
+    bool joins = q->size && e->allocation && q->allocation == e->allocation && q->device == e->device &&
+                 from >= q->from + q->size && from - q->from == to - q->to;
+    if (joins) {
+        q->size = (uint64_t)(from - q->from) + size;
+        return CKPT_OK;
+    }
+    ckpt_status status = send_run(q, err);
+    q->from = from;
+    q->to = to;
+    q->size = size;
+    q->allocation = e->allocation;
+    q->device = e->device;
+    q->name = name;
+    return status;
+}
+
+static ckpt_status queue_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
+{
+    queue *q = ctx;
+    const ckpt__extent *e = &q->s->memory->storages[c->from].extent;
+    uint32_t item = ckpt__plan_op_of(q->s->copy.plan, c->op)->from_size;
+    const char *from = (const char *)e->memory + c->from_at, *name = ckpt__plan_name_of(q->s->copy.plan, c->bond);
+    char *to = q->s->pinned + c->to_at;
+    ckpt__lane *lane;
+    uint64_t bytes, span = span_alike(&c->box, item, &bytes);
+    if (span)
+        return add_run(q, e, from, to, span, name, err);
+    ckpt_status status = send_run(q, err);
     if (status == CKPT_OK)
-        copy_host(s, state);
-    ckpt_status closed = ckpt__lanes_close(&lanes, status < 0 ? NULL : err);
+        status = ckpt__lanes_get(&q->lanes, &q->callers, q->s->memory->devices[e->device], &lane, err);
+    if (status == CKPT_OK)
+        status =
+            ckpt__fail_tensor(err, ckpt__fetch_box(&q->lanes, lane, &c->box, item, from, to, true, err), ckpt__s(name));
+    return status;
+}
+
+static ckpt_status queue_all(queue *q, ckpt_error *err)
+{
+    ckpt_status status =
+        ckpt__plan_target(q->s->copy.plan, PINNED, 0, q->s->kept->storages[PINNED].extent.size, queue_copy, q, err);
+    return status == CKPT_OK ? send_run(q, err) : status;
+}
+
+/* ---- from the host */
+
+/* Each unit is so many bytes of the part: no element lies in two, as tensors begin at multiples of 64. Below the second number
+ * a copy does well to stay in the cache, for the writer. */
+enum { UNIT = 4 << 20, STREAMED = 8 << 20 };
+
+static ckpt_status copy_one(void *ctx, const ckpt__copy *c, ckpt_error *err)
+{
+    const ckpt__snapshot *s = ctx;
+    const ckpt__op *op = ckpt__plan_op_of(s->copy.plan, c->op);
+    const char *from = (const char *)s->memory->storages[c->from].extent.memory + c->from_at;
+    char *to = s->host + c->to_at;
+    uint64_t bytes, span = span_alike(&c->box, op->from_size, &bytes);
+    if (!span || span != bytes)
+        return ckpt__box_move(op, &c->box, from, to, NULL, ckpt__plan_name_of(s->copy.plan, c->bond), err);
+    if (s->kept->storages[HOST].extent.size > STREAMED)
+        ckpt__copy_stream_part(to, from, (size_t)bytes);
+    else
+        memcpy(to, from, (size_t)bytes);
+    return CKPT_OK;
+}
+
+static ckpt_status copy_unit(void *ctx, unsigned worker, size_t unit, ckpt_error *err)
+{
+    ckpt__snapshot *s = ctx;
+    uint64_t size = s->kept->storages[HOST].extent.size, begin = (uint64_t)unit * UNIT;
+    (void)worker;
+    ckpt_status status =
+        ckpt__plan_target(s->copy.plan, HOST, begin, size - begin < UNIT ? size : begin + UNIT, copy_one, s, err);
+    ckpt__copy_stream_end();
+    return status;
+}
+
+static ckpt_status copy_all(ckpt__snapshot *s, const ckpt_state *state, unsigned threads, ckpt_error *err)
+{
+    queue q = {.s = s, .callers = ckpt__state_streams(state)};
+    ckpt_status status = queue_all(&q, err);
+    size_t units = (size_t)((s->kept->storages[HOST].extent.size + UNIT - 1) / UNIT);
+    if (status == CKPT_OK)
+        status = ckpt__workers_run(threads ? threads : ckpt__workers_usual(), units, copy_unit, s, err);
+    ckpt_status closed = ckpt__lanes_close(&q.lanes, status < 0 ? NULL : err);
     return status < 0 ? status : closed;
 }
 
+static void stop_reading(ckpt__snapshot *s)
+{
+    ckpt__pull_free(s->pull);
+    ckpt__same_free(&s->same);
+    s->pull = NULL;
+}
+
+ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint64_t limit, unsigned threads,
+                                const char *label, ckpt_error *err)
+{
+    bool renewed = false;
+    if (!is_planned(s, state)) {
+        stop_reading(s);
+        ckpt__state_index_free(&s->saved);
+    }
+    ckpt_status status = ckpt__state_index_renew(state, label, &s->saved, &renewed, err);
+    if (!renewed || status < 0)
+        stop_reading(s); /* its plan is of the index of before */
+    if (status == CKPT_OK && !renewed)
+        status = plan_copy(s, state, err);
+    if (status < 0)
+        return status;
+    ckpt__index *x = s->kept;
+    const ckpt__snapshot_need need = {.host = x->storages[HOST].extent.size, .pinned = x->storages[PINNED].extent.size};
+    status = ckpt__snapshot_reserve(s, &need, limit, err);
+    x->storages[HOST].extent.place = s->host;
+    x->storages[PINNED].extent.place = s->pinned;
+    x->storage_count = PARTS; /* the values of hooks are new ones each time */
+    x->tensor_count = state->count;
+    if (status == CKPT_OK && !ckpt__state_add_values(x, &s->saved))
+        status = ckpt__fail_memory(err, "snapshot", 0);
+    return status == CKPT_OK ? copy_all(s, state, threads, err) : status;
+}
+
 /* ---- reading it */
+
+static ckpt_status begin_reading(ckpt__snapshot *s, ckpt_error *err)
+{
+    const ckpt__same_want want = {.from = s->kept,
+                                  .to = s->saved.index,
+                                  .count = s->kept->tensor_count,
+                                  .skip = s->saved.bindings,
+                                  .skipped = s->saved.aliases,
+                                  .whole = true};
+    ckpt_status status = ckpt__same_new(&want, &s->same, err);
+    return status == CKPT_OK ? ckpt__pull_new(s->same.plan, NULL, false, 0, &s->pull, err) : status;
+}
 
 static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst,
                                  size_t n, ckpt_error *err)
 {
     ckpt__snapshot *s = ctx;
-    (void)err;
-    size_t i = kind == CKPT__STORAGE ? number : s->saved.index->tensors[number].storage;
-    const char *kept = s->saved.index->storages[i].extent.memory;
-    if (kept) { /* the value of a hook */
-        memcpy(dst, kept + offset, n);
-        return CKPT_OK;
-    }
-    const ckpt__snap *snap = &s->snaps[i];
-    if (!snap->pinned) {
-        memcpy(dst, s->host + snap->offset + offset, n);
-        return CKPT_OK;
-    }
-    if (offset == 0 || s->current != i) {
-        s->current = i;
-        ckpt__strided_init(&s->it, snap->shape, snap->strides, snap->ndim, snap->item);
-    }
-    ckpt__strided_gather(&s->it, s->pinned + snap->offset, dst, n);
-    return CKPT_OK;
+    size_t storage = kind == CKPT__STORAGE ? number : s->saved.index->tensors[number].storage;
+    ckpt_status status = s->pull ? CKPT_OK : begin_reading(s, err);
+    return status == CKPT_OK ? ckpt__pull_bytes(s->pull, (uint32_t)storage, offset, offset + n, dst, NULL, err)
+                             : status;
 }
 
 void ckpt__snapshot_payload(ckpt__snapshot *s, ckpt__payload *payload)
@@ -241,9 +360,10 @@ uint64_t ckpt__snapshot_bytes(const ckpt__snapshot *s)
 
 void ckpt__snapshot_free(ckpt__snapshot *s)
 {
+    stop_reading(s);
+    forget_plan(s);
     ckpt__state_index_free(&s->saved);
     drop_host(s);
     drop_pinned(s);
-    free(s->snaps);
     memset(s, 0, sizeof *s);
 }

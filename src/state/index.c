@@ -109,10 +109,20 @@ static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool w
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
 }
 
+static ckpt_status take_tree(const ckpt_state *state, ckpt__state_index *p, const char *label, ckpt_error *err)
+{
+    p->root = NULL;
+    p->step = -1;
+    if (!(p->values = ckpt__arena_new(0)))
+        return ckpt__fail_memory(err, label, 0);
+    return ckpt__state_tree(state, p->values, &p->root, &p->step, err);
+}
+
 ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label,
                                    ckpt__state_index *out, ckpt_error *err)
 {
-    *out = (ckpt__state_index){.step = -1, .bindings = state->count, .aliases = state->alias_count};
+    *out = (ckpt__state_index){
+        .step = -1, .bindings = state->count, .aliases = state->alias_count, .groups = state->group_count};
     ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
     if (status < 0)
         return status;
@@ -120,9 +130,30 @@ ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, c
         return ckpt__fail_memory(err, label, 0);
     status = build_index(out, state, weights_only, err);
     if (status == CKPT_OK && !weights_only)
-        status = ckpt__state_tree(state, out->index->arena, &out->root, &out->step, err);
+        status = take_tree(state, out, label, err);
     if (status < 0)
         ckpt__state_index_free(out);
+    return status;
+}
+
+ckpt_status ckpt__state_index_renew(const ckpt_state *state, const char *label, ckpt__state_index *saved, bool *renewed,
+                                    ckpt_error *err)
+{
+    *renewed = saved->index && saved->values && !state->value_count && saved->bindings == state->count &&
+               saved->aliases == state->alias_count && saved->groups == state->group_count;
+    if (!*renewed) {
+        ckpt__state_index_free(saved);
+        return ckpt__state_index_take(state, false, label, saved, err);
+    }
+    ckpt_status status = ckpt__state_check_bound(state, true, err);
+    for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
+        status = ckpt__state_check_now(state, &state->bindings[i], err);
+    ckpt__arena_free(saved->values);
+    saved->values = NULL;
+    if (status == CKPT_OK)
+        status = take_tree(state, saved, label, err);
+    if (status < 0)
+        ckpt__state_index_free(saved);
     return status;
 }
 
@@ -188,6 +219,7 @@ ckpt_status ckpt__state_memory(const ckpt_state *state, const ckpt__state_index 
 void ckpt__state_index_free(ckpt__state_index *p)
 {
     ckpt__index_free(p->index);
+    ckpt__arena_free(p->values);
     for (size_t i = 0; i < p->blob_count; i++)
         free(p->blobs[i]);
     free(p->blobs);

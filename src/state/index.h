@@ -18,15 +18,22 @@
 typedef struct ckpt__state_index {
     ckpt__index *index;       /* owned: tensor i and storage i are binding i; the aliases follow, then the values of
                                    * hooks, whose storages say where their bytes are (extent.memory) */
-    const ckpt_value *root;   /* in the arena of the index: the scalars as a tree; NULL: weights only */
+    ckpt__arena *values;      /* owned: has the tree below; NULL: weights only */
+    const ckpt_value *root;   /* the scalars as a tree; NULL: weights only */
     int64_t step;             /* completed steps, by the scalar "step"; -1: not known */
     size_t bindings, aliases; /* how many of the tensors are bindings, and how many aliases */
+    size_t groups;            /* of the state when it was taken */
     char **blobs;
     size_t blob_count;   /* heap, owned: the bytes of the values of hooks; NULL: none */
     uint64_t blob_bytes; /* of all blobs */
 } ckpt__state_index;
 ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label,
                                    ckpt__state_index *out, ckpt_error *err);
+/* The same for a state whose bindings are as they were when `saved` was taken, and which has no values of hooks: only what may have
+ * changed is looked at, the scalars and whether the memory is there. Where the state has more aliases or groups than then all is taken
+ * anew, and *renewed is false. After a failure nothing is taken. */
+ckpt_status ckpt__state_index_renew(const ckpt_state *state, const char *label, ckpt__state_index *saved, bool *renewed,
+                                    ckpt_error *err);
 /* Where the bytes of a state lie now: tensor i and storage i are binding i; the values of hooks that `saved` has follow (NULL: none).
  * The extent of a binding is the memory that it spans, with its device; its tensor has the binding's strides. Bindings of one arena
  * have one allocation number. An alias has no row: it has the bytes of its binding. The rows borrow from the state and from `saved`,
