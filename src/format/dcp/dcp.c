@@ -111,6 +111,8 @@ static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt
         return ckpt__dcp_no_memory(d, err);
     ckpt_status status = ckpt__source_add(d->request->source, name.data, &f->number, &why);
     bool found = status == CKPT_OK;
+    if (!found)
+        f->number = d->list_file;
     if (status < 0 && why.sys_errno == ENOENT)
         status = note_lost(d, name.data, "is missing, with the records that the list puts into it", all, err);
     else if (status < 0 && err)
@@ -156,6 +158,7 @@ static ckpt_status read_list(ckpt__dcp *d, const char *name, ckpt_error *err)
         status = ckpt__source_slurp(d->request->source, file, most, &text, err);
     if (status == CKPT_OK) {
         d->list_bytes += text.size;
+        d->list_file = file;
         ckpt__arena_allow(d->arena, ckpt__known_limit(text.size, true));
         ckpt__arena_allow(d->index->arena, ckpt__known_limit(text.size, true));
         ckpt__source_label(d->request->source, file, label, sizeof label);

@@ -40,7 +40,7 @@ typedef struct ckpt__dcp_file {
     const char *name; /* below the list's directory */
     uint64_t needs;   /* bytes that its records reach */
     uint64_t has;     /* bytes that are there; of a survey or a salvage they may be fewer, or none */
-    uint32_t number;  /* in the source */
+    uint32_t number;  /* in the source; of one that is missing the list's */
 } ckpt__dcp_file;
 
 /* All lists of a checkpoint, taken together. */
@@ -57,6 +57,7 @@ typedef struct ckpt__dcp {
     size_t file_count, file_capacity;
     ckpt__hash *by_name, *by_file; /* owned: item's name, file's name -> number */
     uint64_t list_bytes;           /* of all lists */
+    uint32_t list_file;            /* the last one's number in the source */
     bool replicas;                 /* each rank has a list: a box may stand in several */
 } ckpt__dcp;
 

@@ -1,0 +1,508 @@
+/* Distributed checkpoints of PyTorch: lists, records that are looked into at first use, what is missing, what is hostile. The
+ * checkpoints of tests/data/dcp are torch's own (make_dcp.py there); every tensor in them counts 0, 1, 2, ... in C order.
+ * Allocations are sent here by the linker, so that each can fail. */
+#include <ckpt/ckpt.h>
+#include <pthread.h>
+#include "codec/zstd.h"
+#include "../folder_files.h"
+#include "model/nested.h"
+#include "reader/parts.h"
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static long countdown; /* the allocation that fails; 0: none */
+static bool hit;
+
+static bool fails_now(void)
+{
+    if (countdown <= 0 || --countdown > 0)
+        return false;
+    return hit = true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails_now() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails_now() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails_now() ? NULL : __real_realloc(p, n);
+}
+
+static ckpt_error err;
+static ckpt_reader *reader;
+
+static void setup(void)
+{
+    make_folder();
+    reader = NULL;
+}
+
+static void teardown(void)
+{
+    ckpt_reader_close(reader);
+    remove_folder();
+}
+
+static const char *data(const char *name)
+{
+    static char path[400];
+    snprintf(path, sizeof path, "%s/tests/data/dcp/%s", getenv("srcdir"), name);
+    return path;
+}
+
+/* A copy that may be changed: at("c"). */
+static void copy(const char *name)
+{
+    char command[1000];
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s' && chmod -R u+w '%s'", at("c"), data(name),
+             at("c"), at("c"));
+    ck_assert_int_eq(system(command), 0);
+}
+
+static ckpt_status open_at(const char *path)
+{
+    ckpt_reader_close(reader);
+    reader = NULL;
+    return ckpt_reader_open(path, NULL, &reader, &err);
+}
+
+static void opens(const char *path)
+{
+    ck_assert_msg(open_at(path) == CKPT_OK, "%s: %s", path, err.message);
+}
+
+static void is_refused(ckpt_status status, const char *words)
+{
+    ckpt_status is = open_at(at("c"));
+    ck_assert_msg(is == status && strstr(err.message, words), "%d, %s", is, is < 0 ? err.message : "it opens");
+}
+
+static size_t number_of(const char *name)
+{
+    size_t i = SIZE_MAX;
+    ck_assert_msg(ckpt_reader_find(reader, name, strlen(name), &i, &err) == CKPT_OK, "%s", err.message);
+    return i;
+}
+
+/* ---- the bytes of a file */
+
+static char *slurp(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    ck_assert_msg(f && fseek(f, 0, SEEK_END) == 0, "%s", path);
+    *size = (size_t)ftell(f);
+    rewind(f);
+    char *content = malloc(*size + 1);
+    ck_assert(content && fread(content, 1, *size, f) == *size && fclose(f) == 0);
+    return content;
+}
+
+/* Every place of one text becomes another of as many bytes. */
+static void replace(const char *path, const char *from, const char *to)
+{
+    size_t size, n = strlen(from), found = 0;
+    char *content = slurp(path, &size);
+    ck_assert_uint_eq(n, strlen(to));
+    for (size_t i = 0; i + n <= size; i++)
+        if (memcmp(content + i, from, n) == 0) {
+            memcpy(content + i, to, n);
+            found++;
+        }
+    ck_assert_msg(found > 0, "no %s in %s", from, path);
+    write_to(path, content, size);
+    free(content);
+}
+
+static void flip(const char *path, uint64_t offset)
+{
+    size_t size;
+    char *content = slurp(path, &size);
+    ck_assert_uint_lt(offset, size);
+    content[offset] = (char)(content[offset] ^ 1);
+    write_to(path, content, size);
+    free(content);
+}
+
+/* ---- what is read */
+
+static double element(const ckpt_tensor_info *t, const unsigned char *content, size_t i)
+{
+    uint32_t bits = 0;
+    float f;
+    int64_t n;
+    if (t->dtype == CKPT_I64) {
+        memcpy(&n, content + 8 * i, 8);
+        return (double)n;
+    }
+    if (t->dtype == CKPT_F32)
+        memcpy(&bits, content + 4 * i, 4);
+    else
+        memcpy((char *)&bits + 2, content + 2 * i, 2); /* bfloat16 */
+    memcpy(&f, &bits, 4);
+    return (double)f;
+}
+
+static ckpt_status read_counting(size_t i)
+{
+    const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+    unsigned char content[4096];
+    ck_assert_uint_le(t->nbytes, sizeof content);
+    ckpt_status status = ckpt_reader_read(reader, i, content, (size_t)t->nbytes, &err);
+    for (size_t k = 0; status == CKPT_OK && k < t->nbytes / ckpt_dtype_size(t->dtype); k++)
+        ck_assert_msg(element(t, content, k) == (double)k, "element %zu of %s is %g", k, t->name.data,
+                      element(t, content, k));
+    return status;
+}
+
+static void counts(const char *name, const char *shape, size_t pieces)
+{
+    size_t i = number_of(name);
+    const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+    char text[100];
+    ckpt__shape_text(text, sizeof text, t->shape, t->ndim);
+    ck_assert_str_eq(text, shape);
+    ck_assert_uint_eq(ckpt_reader_piece_count(reader, i), pieces);
+    ck_assert_msg(read_counting(i) == CKPT_OK, "%s: %s", name, err.message);
+}
+
+static void values_are_there(void)
+{
+    const ckpt_value *root = ckpt_reader_root(reader), *v;
+    ck_assert_int_eq(ckpt_value_find(root, "notes.name", &v, &err), CKPT_OK);
+    ck_assert(v->kind == CKPT_V_STR && ckpt__str_is(v->text, "a run"));
+    ck_assert_int_eq(ckpt_value_find(root, "notes.list.1", &v, &err), CKPT_OK);
+    ck_assert(v->kind == CKPT_V_FLOAT && v->real == 2.5);
+    ck_assert_int_eq(ckpt_value_find(root, "optim.param_groups.0.lr", &v, &err), CKPT_OK);
+    ck_assert(v->kind == CKPT_V_FLOAT && v->real == 0.5);
+    const ckpt_value *state = ckpt_value_get(ckpt_value_get(root, "optim"), "state");
+    ck_assert(state && state->entry_count == 1);
+    ck_assert_msg(state->entries[0].key->kind == CKPT_V_INT, "an id that the groups have as an int is a str");
+    ck_assert_int_eq(ckpt_value_find(root, "notes.rng.1", &v, &err), CKPT_OK);
+    ck_assert_int_eq(v->kind, CKPT_V_TENSOR);
+    ck_assert_uint_eq(v->tensor, number_of("notes.rng.1"));
+}
+
+static void all_counts(size_t rows, size_t columns, size_t whole)
+{
+    counts("model.rows.weight", "[5, 3]", rows);
+    counts("model.columns.weight", "[3, 5]", columns);
+    counts("model.few", "[1, 4]", 1);
+    counts("model.whole", "[2, 2]", whole);
+    counts("model.turned", "[4, 3]", whole);
+    counts("notes.rng.1", "[3]", 1);
+    ck_assert_int_eq(ckpt_reader_tensor(reader, number_of("optim.state.0.step"))->role, CKPT_ROLE_STEP);
+    ck_assert_int_eq(ckpt_reader_tensor(reader, number_of("model.rows.weight"))->role, CKPT_ROLE_PARAM);
+    values_are_there();
+}
+
+START_TEST(two_ranks_are_one_checkpoint)
+{
+    opens(data("cut"));
+    ck_assert_str_eq(ckpt_reader_format(reader), "dcp");
+    all_counts(2, 2, 1);
+    opens(data("ranks")); /* both have what is whole: the first is read */
+    all_counts(2, 2, 2);
+}
+END_TEST
+
+START_TEST(a_compressed_record)
+{
+    ckpt_status status = open_at(data("zstd"));
+    if (ckpt__zstd_is_there())
+        all_counts(1, 1, 1);
+    else
+        ck_assert_msg(status == CKPT_E_UNSUPPORTED && strstr(err.message, "zstd"), "%s", err.message);
+    ck_assert(!ckpt__zstd_is_there() || status == CKPT_OK);
+}
+END_TEST
+
+START_TEST(a_frame_that_decodes_to_too_much)
+{
+    if (!ckpt__zstd_is_there())
+        return;
+    opens(data("bomb"));
+    ck_assert_int_eq(read_counting(number_of("model.whole")), CKPT_E_DAMAGED);
+    ck_assert_msg(strstr(err.message, "decodes to more than"), "%s", err.message);
+    ck_assert_int_eq(read_counting(number_of("model.turned")), CKPT_OK);
+}
+END_TEST
+
+START_TEST(shards_in_safetensors)
+{
+    opens(data("shards"));
+    ck_assert_str_eq(ckpt_reader_format(reader), "dcp");
+    counts("rows.weight", "[5, 3]", 2);
+    counts("columns.weight", "[3, 5]", 2);
+    counts("few", "[1, 4]", 1);
+    counts("whole", "[2, 2]", 1);
+    copy("shards");
+    ck_assert_int_eq(remove(at("c/shard-00001-model-00001-of-00001.safetensors")), 0);
+    is_refused(CKPT_E_DAMAGED, "a shard is missing before shard-00002");
+    copy("shards");
+    replace(at("c/shard-00002-model-00001-of-00001.safetensors"), "DCP_SHARDING_INFO", "DCP_SHARDING_INFX");
+    is_refused(CKPT_E_FORMAT, "has no DCP_SHARDING_INFO");
+}
+END_TEST
+
+/* Records are looked into when they are used, and not before. */
+static size_t looked_into(const ckpt__index *x)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < x->storage_count; i++)
+        n += x->storages[i].extent.coding == CKPT__NESTED && x->storages[i].extent.nested->found;
+    return n;
+}
+
+START_TEST(a_record_is_looked_into_at_its_first_use)
+{
+    opens(data("cut"));
+    ck_assert_uint_eq(looked_into(reader->index), 0);
+    ck_assert_int_eq(read_counting(number_of("model.rows.weight")), CKPT_OK);
+    ck_assert_uint_eq(looked_into(reader->index), 2);
+    ckpt_piece_info piece = CKPT_PIECE_INFO_INIT;
+    ck_assert_int_eq(ckpt_reader_piece(reader, number_of("model.whole"), 0, &piece, &err), CKPT_OK);
+    ck_assert_uint_eq(looked_into(reader->index), 3);
+    ck_assert_int_ge(piece.file_offset, 0);
+}
+END_TEST
+
+static void *read_all(void *ctx)
+{
+    bool *ok = ctx;
+    char content[4096];
+    *ok = true;
+    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++)
+        *ok &= ckpt_reader_read(reader, i, content, (size_t)ckpt_reader_tensor(reader, i)->nbytes, NULL) == CKPT_OK;
+    return NULL;
+}
+
+START_TEST(threads_share_a_reader)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    bool ok[THREADS] = {false};
+    opens(data("cut"));
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, read_all, &ok[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert(ok[i]);
+}
+END_TEST
+
+/* ---- what is damaged */
+
+START_TEST(a_changed_element_is_damage)
+{
+    const char *names[] = {"model.rows.weight", "model.whole", "model.turned", "model.columns.weight"};
+    for (size_t i = 0; i < 4; i++) {
+        ckpt_piece_info piece = CKPT_PIECE_INFO_INIT;
+        ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+        ckpt_report *report = ckpt_report_new();
+        opens(data("cut"));
+        ck_assert_int_eq(ckpt_reader_piece(reader, number_of(names[i]), 0, &piece, &err), CKPT_OK);
+        uint64_t at_byte = piece.file_offset >= 0 ? (uint64_t)piece.file_offset : 0;
+        if (piece.file_offset <
+            0) { /* turned as it is read: nothing says where it is. The only 48 bytes of float32 counting by 3 */
+            size_t size;
+            float columns[] = {0, 3, 6, 9, 1};
+            char name[60];
+            snprintf(name, sizeof name, "cut/%s", piece.file.data);
+            char *content = slurp(data(name), &size), *found = memmem(content, size, columns, sizeof columns);
+            ck_assert_ptr_nonnull(found);
+            at_byte = (uint64_t)(found - content);
+            free(content);
+        }
+        char file[100];
+        snprintf(file, sizeof file, "%s", piece.file.data);
+        copy("cut");
+        flip(at("c/%s", file), at_byte);
+        opens(at("c"));
+        ck_assert_msg(read_counting(number_of(names[i])) == CKPT_E_DAMAGED, "%s", names[i]);
+        ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+        bool named = false;
+        for (size_t k = 0; k < ckpt_report_count(report); k++)
+            named |= ckpt_report_get(report, k)->tensor && strcmp(ckpt_report_get(report, k)->tensor, names[i]) == 0;
+        ck_assert_msg(named, "%s is not named", names[i]);
+        ckpt_report_free(report);
+    }
+}
+END_TEST
+
+/* One bit of any byte of a record: what is read is what was written, or it is damage. */
+START_TEST(no_flipped_bit_gives_other_elements)
+{
+    size_t size, damaged = 0;
+    char *content = slurp(data("cut/__0_0.distcp"), &size);
+    copy("cut");
+    for (size_t i = 0; i < size; i++) {
+        content[i] = (char)(content[i] ^ 1 << i % 8);
+        write_to(at("c/__0_0.distcp"), content, size);
+        content[i] = (char)(content[i] ^ 1 << i % 8);
+        ckpt_status status = open_at(at("c"));
+        ck_assert_msg(status == CKPT_OK || status == CKPT_E_DAMAGED, "byte %zu: %s", i, err.message);
+        for (size_t k = 0; status == CKPT_OK && k < ckpt_reader_tensor_count(reader); k++)
+            if (strncmp(ckpt_reader_tensor(reader, k)->name.data, "model.", 6) == 0)
+                status = read_counting(k);
+        ck_assert_msg(status == CKPT_OK || status == CKPT_E_DAMAGED || status == CKPT_E_UNSUPPORTED, "byte %zu: %d %s",
+                      i, status, err.message);
+        damaged += status < 0;
+    }
+    ck_assert_uint_gt(damaged, size / 4); /* the others are padding, and what nothing reads */
+    free(content);
+}
+END_TEST
+
+START_TEST(a_file_that_lacks_records)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    copy("cut");
+    ck_assert_int_eq(remove(at("c/__1_0.distcp")), 0);
+    is_refused(CKPT_E_DAMAGED, "__1_0.distcp is missing");
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "shard-missing", NULL));
+    ckpt_report_free(report);
+    copy("cut");
+    ck_assert_int_eq(truncate(at("c/__1_0.distcp"), 5000), 0);
+    is_refused(CKPT_E_DAMAGED, "__1_0.distcp ends at byte 5000 of");
+    copy("cut");
+    ck_assert_int_eq(remove(at("c/.metadata")), 0);
+    is_refused(CKPT_E_DAMAGED, "without its .metadata");
+    copy("ranks");
+    ck_assert_int_eq(remove(at("c/__0.metadata")), 0);
+    is_refused(CKPT_E_DAMAGED, "the list of rank 0 (__0.metadata) is missing");
+    ck_assert_int_eq(open_at(at("c/__0_0.distcp")), CKPT_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.message, "ask for the directory"), "%s", err.message);
+}
+END_TEST
+
+/* ---- lists from strangers */
+
+START_TEST(a_list_that_names_what_it_should_not)
+{
+    copy("cut");
+    replace(at("c/.metadata"), "__0_0.distcp", "../_0.distcp");
+    is_refused(CKPT_E_FORMAT, "leaves the checkpoint's directory");
+    copy("cut");
+    replace(at("c/.metadata"), "_MEM_FORMAT_ENCODING", "_MEM_FORMAT_EXECUTED");
+    is_refused(CKPT_E_UNSUPPORTED, "_MEM_FORMAT_EXECUTED");
+    copy("cut");
+    replace(at("c/.metadata"), "__0_0.distcp", "__1_0.distcp"); /* two records at one place */
+    is_refused(CKPT_E_FORMAT, "lie on one another");
+    copy("cut");
+    write_text(at("c/.metadata"), "cos\nsystem\n(S'echo'\ntR.");
+    is_refused(CKPT_E_UNSUPPORTED, "os.system");
+}
+END_TEST
+
+/* Lists that are of another save: the records say otherwise. */
+START_TEST(a_list_that_says_another_dtype)
+{
+    size_t size;
+    copy("cut");
+    char *content = slurp(at("c/.metadata"), &size), *dtype = memmem(content, size,
+                                                                     "\x8c\x08"
+                                                                     "bfloat16",
+                                                                     10);
+    ck_assert_ptr_nonnull(dtype);
+    memcpy(dtype,
+           "\x8c\x07"
+           "float16\x94",
+           10); /* and one more memo, which moves the others: refused, or other elements said so */
+    write_to(at("c/.metadata"), content, size);
+    free(content);
+    ckpt_status status = open_at(at("c"));
+    if (status == CKPT_OK)
+        status = read_counting(number_of("model.columns.weight"));
+    ck_assert_int_lt(status, 0);
+}
+END_TEST
+
+START_TEST(a_list_that_is_cut_or_changed_anywhere)
+{
+    size_t size, opened = 0;
+    char *content = slurp(data("cut/.metadata"), &size), kept[4096];
+    copy("cut");
+    for (size_t n = 0; n < size; n++) {
+        write_to(at("c/.metadata"), content, n);
+        ck_assert_msg(open_at(at("c")) < 0, "%zu bytes of a list of %zu are taken for one", n, size);
+    }
+    for (size_t i = 0; i < size; i++) {
+        content[i] = (char)(content[i] ^ 1 << i % 7);
+        write_to(at("c/.metadata"), content, size);
+        content[i] = (char)(content[i] ^ 1 << i % 7);
+        if (open_at(at("c")) < 0)
+            continue;
+        opened++;
+        for (size_t k = 0; k < ckpt_reader_tensor_count(reader); k++)
+            if (ckpt_reader_tensor(reader, k)->nbytes <= sizeof kept)
+                (void)ckpt_reader_read(reader, k, kept, (size_t)ckpt_reader_tensor(reader, k)->nbytes, NULL);
+    }
+    ck_assert_uint_gt(opened, 0); /* a letter of a name */
+    free(content);
+}
+END_TEST
+
+START_TEST(every_allocation_may_fail)
+{
+    static const char *const names[] = {"cut", "ranks", "zstd", "shards"};
+    for (size_t d = 0; d < sizeof names / sizeof *names; d++) {
+        const char *path = data(names[d]);
+        long n = 0;
+        if (strcmp(names[d], "zstd") == 0 && !ckpt__zstd_is_there())
+            continue;
+        do {
+            char content[256];
+            hit = false;
+            countdown = ++n;
+            ckpt_status status = ckpt_reader_open(path, NULL, &reader, &err);
+            for (size_t i = 0; status == CKPT_OK && i < ckpt_reader_tensor_count(reader); i++)
+                status = ckpt_reader_read(reader, i, content, (size_t)ckpt_reader_tensor(reader, i)->nbytes, &err);
+            countdown = 0;
+            ck_assert_msg(hit || status == CKPT_OK, "%s", err.message);
+            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY || status == CKPT_E_LIMIT,
+                          "allocation %ld of %s: %d %s", n, names[d], status, err.message);
+            ckpt_reader_close(reader);
+            reader = NULL;
+        } while (hit);
+        ck_assert_int_gt(n, 50);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("dcp");
+    TCase *t = tcase_create("dcp");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, two_ranks_are_one_checkpoint);
+    tcase_add_test(t, a_compressed_record);
+    tcase_add_test(t, a_frame_that_decodes_to_too_much);
+    tcase_add_test(t, shards_in_safetensors);
+    tcase_add_test(t, a_record_is_looked_into_at_its_first_use);
+    tcase_add_test(t, threads_share_a_reader);
+    tcase_add_test(t, a_changed_element_is_damage);
+    tcase_add_test(t, no_flipped_bit_gives_other_elements);
+    tcase_add_test(t, a_file_that_lacks_records);
+    tcase_add_test(t, a_list_that_names_what_it_should_not);
+    tcase_add_test(t, a_list_that_says_another_dtype);
+    tcase_add_test(t, a_list_that_is_cut_or_changed_anywhere);
+    tcase_add_test(t, every_allocation_may_fail);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
