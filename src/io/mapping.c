@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include "io/descriptors.h"
 
 ckpt_status ckpt__source_map(const ckpt__source *s, uint32_t file, const void **data, ckpt_error *err)
 {
@@ -14,11 +15,17 @@ ckpt_status ckpt__source_map(const ckpt__source *s, uint32_t file, const void **
     ckpt__source_label(s, file, label, sizeof label);
     if (size > SIZE_MAX / 2)
         return ckpt__fail_memory(err, label, size);
-    void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, s->files[file].fd, 0);
+    int fd;
+    ckpt_status status = ckpt__descriptor_pin(s, file, 0, &fd, err);
+    if (status < 0)
+        return status;
+    void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0); /* stays when the file is closed */
     if (p == MAP_FAILED)
-        return ckpt__fail_sys(err, errno, label, "cannot map its %llu bytes", (unsigned long long)size);
-    *data = p;
-    return CKPT_OK;
+        status = ckpt__fail_sys(err, errno, label, "cannot map its %llu bytes", (unsigned long long)size);
+    else
+        *data = p;
+    ckpt__descriptor_unpin(s, file);
+    return status;
 }
 
 void ckpt__source_unmap(const ckpt__source *s, uint32_t file, const void *data)

@@ -1,6 +1,7 @@
 /* io/source.c - the files that a checkpoint is read from. */
 #include "io/source.h"
 #include "io/beneath.h"
+#include "io/descriptors.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,9 +12,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Takes fd over, also on failure. */
-static ckpt_status append(ckpt__source *s, size_t root, const char *name, int fd, const struct stat *st, uint32_t *file,
-                          ckpt_error *err)
+/* The path of a file that was opened by it, whatever the working directory is later. *stays: it leads to that file now alone. */
+static char *lasting_path(const char *path, bool *stays)
+{
+    char *folder = *path == '/' ? strdup("") : getcwd(NULL, 0), *whole = NULL;
+    *stays = !folder || ckpt__begins(path, "/proc/") || ckpt__begins(path, "/dev/");
+    if (!*stays && asprintf(&whole, "%s%s%s", folder, *folder ? "/" : "", path) < 0) {
+        whole = NULL;
+        *stays = true;
+    }
+    free(folder);
+    return whole;
+}
+
+/* Takes fd over, also on failure. path: it was opened by that; NULL: below its root. */
+static ckpt_status append(ckpt__source *s, size_t root, const char *name, const char *path, int fd,
+                          const struct stat *st, uint32_t *file, ckpt_error *err)
 {
     char *copy = strdup(name);
     if (!copy || s->count >= UINT32_MAX - 1 || !ckpt__grow(&s->files, &s->capacity, s->count + 1, sizeof *s->files)) {
@@ -26,18 +40,25 @@ static ckpt_status append(ckpt__source *s, size_t root, const char *name, int fd
                                       .size = (uint64_t)st->st_size,
                                       .dev = (uint64_t)st->st_dev,
                                       .ino = (uint64_t)st->st_ino,
+                                      .mtime = (int64_t)st->st_mtim.tv_sec,
+                                      .mtime_ns = st->st_mtim.tv_nsec,
+                                      .mode = st->st_mode,
                                       .root = root};
+    if (path)
+        s->files[s->count].path = lasting_path(path, &s->files[s->count].stays);
     if (file)
         *file = (uint32_t)s->count;
     s->count++;
+    ckpt__descriptor_added(s, (uint32_t)s->count - 1);
     return CKPT_OK;
 }
 
 /* Opens a path that must be a directory or a regular file. */
-static ckpt_status open_path(const char *path, int *fd, struct stat *st, ckpt_error *err)
+static ckpt_status open_path(const ckpt__source *s, const char *path, int *fd, struct stat *st, ckpt_error *err)
 {
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    do /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
+        *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (*fd < 0 && ckpt__descriptors_give(s));
     if (*fd < 0 || fstat(*fd, st) < 0) {
         ckpt_status status = ckpt__fail_sys(err, errno, path, "cannot open it");
         if (*fd >= 0)
@@ -57,17 +78,18 @@ ckpt_status ckpt__source_open(const char *path, ckpt__source **out, ckpt_error *
     int fd;
     *out = NULL;
     ckpt__source *s = calloc(1, sizeof *s);
-    if (!s || !(s->path = strdup(path))) {
+    if (!s || !(s->path = strdup(path)) || !(s->descriptors = ckpt__descriptors_new())) {
+        free(s ? s->path : NULL);
         free(s);
         return ckpt__fail_memory(err, path, 0);
     }
     s->dirfd = -1;
-    ckpt_status status = open_path(path, &fd, &st, err);
+    ckpt_status status = open_path(s, path, &fd, &st, err);
     if (status == CKPT_OK && S_ISDIR(st.st_mode)) {
         s->directory = true;
         s->dirfd = fd;
     } else if (status == CKPT_OK)
-        status = append(s, 0, path, fd, &st, NULL, err);
+        status = append(s, 0, path, path, fd, &st, NULL, err);
     if (status < 0)
         ckpt__source_close(s);
     else
@@ -115,7 +137,7 @@ ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error
     struct stat st;
     int fd;
     ckpt_status status = as_member(s, err);
-    if (status < 0 || (status = open_path(path, &fd, &st, err)) < 0)
+    if (status < 0 || (status = open_path(s, path, &fd, &st, err)) < 0)
         return status;
     char *copy = strdup(path);
     if (is_given(s, &st))
@@ -129,7 +151,7 @@ ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error
     }
     bool folder = S_ISDIR(st.st_mode);
     s->also[s->also_count++] = (ckpt__root){copy, folder ? fd : -1};
-    return folder ? CKPT_OK : append(s, s->also_count, base_name(path), fd, &st, NULL, err);
+    return folder ? CKPT_OK : append(s, s->also_count, base_name(path), path, fd, &st, NULL, err);
 }
 
 ckpt_status ckpt__source_open_around(ckpt__source *s, ckpt_error *err)
@@ -141,7 +163,10 @@ ckpt_status ckpt__source_open_around(ckpt__source *s, ckpt_error *err)
         base == s->path ? strdup(".") : strndup(s->path, base - s->path == 1 ? 1 : (size_t)(base - s->path - 1));
     if (!folder)
         return ckpt__fail_memory(err, s->path, 0);
-    int fd = open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    int fd;
+    do
+        fd = open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    while (fd < 0 && ckpt__descriptors_give(s));
     ckpt_status status = fd < 0 ? ckpt__fail_sys(err, errno, folder, "cannot open it") : as_member(s, err);
     if (status < 0) {
         if (fd >= 0)
@@ -185,10 +210,9 @@ void ckpt__source_close(ckpt__source *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->count; i++) {
-        close(s->files[i].fd);
-        free(s->files[i].name);
-    }
+    while (s->count)
+        ckpt__source_drop_last(s);
+    ckpt__descriptors_free(s->descriptors);
     for (size_t i = 0; i < s->also_count; i++) {
         if (s->also[i].dirfd >= 0)
             close(s->also[i].dirfd);
@@ -217,7 +241,7 @@ mode_t ckpt__source_mode(const ckpt__source *s)
     for (size_t i = 0; i < s->also_count; i++)
         mode &= s->also[i].dirfd >= 0 ? mode_of(s->also[i].dirfd) : 0777;
     for (size_t i = 0; i < s->count; i++)
-        mode &= s->files[i].fd >= 0 ? mode_of(s->files[i].fd) : 0777;
+        mode &= s->files[i].mode & 0777;
     return mode | 0700;
 }
 
@@ -235,11 +259,10 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
             *file = (uint32_t)i;
             return CKPT_OK;
         }
-    int fd = root_fd(s, root) < 0 ? -1 : ckpt__open_beneath(root_fd(s, root), name, O_RDONLY);
-    if (root_fd(s, root) < 0)
-        errno = ENOENT; /* a file has nothing below it */
-    if (fd < 0 && (errno == EXDEV || errno == ELOOP))
-        fd = ckpt__open_blob(root_fd(s, root), name);
+    int fd = -1;
+    do
+        fd = ckpt__source_open_member(s, root, name);
+    while (fd < 0 && ckpt__descriptors_give(s));
     if (fd < 0 && (errno == EXDEV || errno == ELOOP))
         return ckpt__fail(err, CKPT_E_FORMAT, label,
                           "a link that leaves the checkpoint's directory is refused; copy what it points to into the "
@@ -253,7 +276,7 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
         status =
             ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st.st_mode));
     else
-        return append(s, root, name, fd, &st, file, err);
+        return append(s, root, name, NULL, fd, &st, file, err);
     close(fd);
     return status;
 }
@@ -320,7 +343,8 @@ ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, 
 void ckpt__source_drop_last(ckpt__source *s)
 {
     ckpt__file *f = &s->files[--s->count];
-    close(f->fd);
+    ckpt__descriptor_dropped(s, (uint32_t)s->count);
+    free(f->path);
     free(f->name);
     memset(f, 0, sizeof *f);
 }
@@ -332,7 +356,10 @@ static ckpt_status each_of(const ckpt__source *s, size_t root, const char *below
 {
     size_t seen = 0;
     ckpt_status status = CKPT_OK;
-    int fd = ckpt__open_beneath(root_fd(s, root), *below ? below : ".", O_RDONLY | O_DIRECTORY);
+    int fd;
+    do
+        fd = ckpt__open_beneath(root_fd(s, root), *below ? below : ".", O_RDONLY | O_DIRECTORY);
+    while (fd < 0 && ckpt__descriptors_give(s));
     if (fd < 0 && *below && (errno == ENOENT || errno == ENOTDIR))
         return CKPT_OK;
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -387,23 +414,27 @@ const char *ckpt__source_label(const ckpt__source *s, uint32_t file, char *buf, 
     return buf;
 }
 
-/* ---- the page cache */
+/* ---- reading */
 
 void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered)
 {
-    if (file < s->count)
-        (void)posix_fadvise(s->files[file].fd, 0, 0, scattered ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
+    int fd;
+    if (file >= s->count || ckpt__descriptor_pin(s, file, 0, &fd, NULL) < 0)
+        return;
+    s->files[file].scattered = scattered;
+    (void)posix_fadvise(fd, 0, 0, scattered ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
+    ckpt__descriptor_unpin(s, file);
 }
 
 /* Does the page cache have half of it, as far as samples tell? Where the system will not say: yes. */
-static bool is_cached(const ckpt__file *f)
+static bool is_cached(const ckpt__file *f, int fd)
 {
     enum { SAMPLES = 64 };
     unsigned there = 0;
     for (uint64_t i = 0; i < SAMPLES; i++) {
         char byte;
         struct iovec to = {&byte, 1};
-        ssize_t got = preadv2(f->fd, &to, 1, (off_t)(f->size / SAMPLES * i), RWF_NOWAIT);
+        ssize_t got = preadv2(fd, &to, 1, (off_t)(f->size / SAMPLES * i), RWF_NOWAIT);
         if (got < 0 && errno != EAGAIN)
             return true;
         there += got > 0;
@@ -417,36 +448,36 @@ void ckpt__source_pass(ckpt__source *s, bool keep)
 {
     for (size_t i = 0; i < s->count; i++) {
         ckpt__file *f = &s->files[i];
-        if (f->size < PASS_FROM || is_cached(f))
+        int fd;
+        if (f->size < PASS_FROM || ckpt__descriptor_pin(s, (uint32_t)i, 0, &fd, NULL) < 0)
             continue;
-        (void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
-        f->passes = !keep;
+        if (!is_cached(f, fd)) {
+            (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+            f->passes = !keep;
+        }
+        ckpt__descriptor_unpin(s, (uint32_t)i);
     }
 }
 
-static void passed(ckpt__file *f, uint64_t begin, uint64_t end)
+static void passed(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
     if (begin < f->passed_end || begin - f->passed_end > GAP)
         f->passed = begin;
     f->passed_end = end;
     if (end - f->passed < PASS)
         return;
-    (void)posix_fadvise(f->fd, (off_t)f->passed, (off_t)(end - f->passed), POSIX_FADV_DONTNEED);
+    (void)posix_fadvise(fd, (off_t)f->passed, (off_t)(end - f->passed), POSIX_FADV_DONTNEED);
     f->passed = end;
 }
 
-ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n,
-                              ckpt_error *err)
+/* Exactly n bytes of an open file. */
+static ckpt_status read_all(const ckpt__source *s, uint32_t file, int fd, uint64_t offset, char *p, size_t n,
+                            ckpt_error *err)
 {
     char label[1024];
-    char *p = dst;
-    const uint64_t begin = offset;
-    uint64_t end;
-    if (file >= s->count || !ckpt__add(offset, n, &end) || end > INT64_MAX)
-        return ckpt__fail(err, CKPT_E_DAMAGED, s->path, "bytes %llu and on are asked for, and no file is that long",
-                          (unsigned long long)offset);
+    const uint64_t end = offset + n;
     while (n) {
-        ssize_t got = pread(s->files[file].fd, p, n > (1u << 30) ? 1u << 30 : n, (off_t)offset);
+        ssize_t got = pread(fd, p, n > (1u << 30) ? 1u << 30 : n, (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -460,9 +491,25 @@ ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t off
         offset += (uint64_t)got;
         n -= (size_t)got;
     }
-    if (s->files[file].passes)
-        passed(&s->files[file], begin, end);
     return CKPT_OK;
+}
+
+ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t offset, void *dst, size_t n,
+                              ckpt_error *err)
+{
+    uint64_t end;
+    int fd;
+    if (file >= s->count || !ckpt__add(offset, n, &end) || end > INT64_MAX)
+        return ckpt__fail(err, CKPT_E_DAMAGED, s->path, "bytes %llu and on are asked for, and no file is that long",
+                          (unsigned long long)offset);
+    ckpt_status status = ckpt__descriptor_pin(s, file, offset, &fd, err);
+    if (status < 0)
+        return status;
+    status = read_all(s, file, fd, offset, dst, n, err);
+    if (status == CKPT_OK && s->files[file].passes)
+        passed(&s->files[file], fd, offset, end);
+    ckpt__descriptor_unpin(s, file);
+    return status;
 }
 
 ckpt_status ckpt__source_slurp(const ckpt__source *s, uint32_t file, uint64_t limit, ckpt__buf *b, ckpt_error *err)

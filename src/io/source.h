@@ -1,5 +1,9 @@
 /* io/source.h - the files that a checkpoint is read from. Immutable after open but for ckpt__source_add and
- * ckpt__source_pass; pread only, so threads may share it, but for one that is passed. */
+ * ckpt__source_pass; pread only, so threads may share it, but for one that is passed.
+ *   There may be more files than the process may have open: those that were not read for long are closed, and opened again when
+ * they are (io/descriptors.h). So a file that is removed, replaced or written to while its checkpoint is read may be an error,
+ * CKPT_E_DAMAGED or CKPT_E_SYSTEM. And a lock that the program itself has on such a file by fcntl(F_SETLK) may be lost
+ * before the source is closed, as the system drops those of a file with each descriptor of it. */
 #ifndef CKPT_SOURCE_H
 #define CKPT_SOURCE_H
 #include <sys/types.h>
@@ -8,11 +12,19 @@
 /* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
 typedef struct ckpt__file {
     char *name;        /* heap: relative to the directory; the path itself for a single file */
-    int fd;            /* owned, open for reading */
+    int fd;            /* owned, open for reading; -1: closed for now. Only io/descriptors.c looks at it */
     uint64_t size;     /* bytes, when it was opened */
     uint64_t dev, ino; /* which file that was, whatever has its name later */
-    size_t root;       /* the path that has it: 0 is the source's `path`, n is also[n - 1] */
-    bool passes;       /* ckpt__source_pass with keep false: what was read leaves the page cache again */
+    int64_t mtime;     /* when it was last written before it was opened: seconds, and nanoseconds */
+    long mtime_ns;
+    mode_t mode;    /* its permissions, then */
+    size_t root;    /* the path that has it: 0 is the source's `path`, n is also[n - 1] */
+    char *path;     /* heap: absolute, by which it is opened again; NULL: as `name` below the root's directory */
+    bool stays;     /* it cannot be opened again, and stays open */
+    bool scattered; /* ckpt__source_scattered */
+    bool used;      /* since the last search for a file to close; atomic */
+    int pins;       /* reads under way; -1: closed; atomic */
+    bool passes;    /* ckpt__source_pass with keep false: what was read leaves the page cache again */
     uint64_t passed,
         passed_end; /* then: the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they
                                    * are dropped, and passed becomes passed_end */
@@ -26,6 +38,7 @@ typedef struct ckpt__root {
 
 /* What a checkpoint is read from: one file, a directory, or several paths of one checkpoint. A run on two disks that was given
  * as "a/step-100" and "/mnt/b/step-100" has path "a/step-100", also[0] "/mnt/b/step-100", and files whose root is 0 or 1. */
+typedef struct ckpt__descriptors ckpt__descriptors;
 typedef struct ckpt__source {
     char *path;     /* heap, as it was given first */
     bool directory; /* files have names below a directory, or there are several paths */
@@ -34,6 +47,7 @@ typedef struct ckpt__source {
     size_t count, capacity; /* heap, in the order in which they were added */
     ckpt__root *also;
     size_t also_count, also_capacity; /* heap; NULL: there is one path */
+    ckpt__descriptors *descriptors;   /* owned: which of the files are open */
 } ckpt__source;
 
 /* A file: it becomes file 0. A directory: no files yet. CKPT_E_SYSTEM (no such file, permission), CKPT_E_FORMAT for

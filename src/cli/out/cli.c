@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 bool cli_list_add(cli_list *list, const char *item)
@@ -27,9 +28,20 @@ static void hold_standard_streams(void)
             _exit(CLI_NO_ANSWER);
 }
 
+/* A checkpoint may have thousands of files. The library does with fewer descriptors; the fewer, the slower. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 void cli_init(cli *c, const char *program, int argc, char **argv)
 {
     hold_standard_streams();
+    raise_file_limit();
     memset(c, 0, sizeof *c);
     c->program = program;
     const char *no_colour = getenv("NO_COLOR");
