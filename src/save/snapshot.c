@@ -335,7 +335,11 @@ static ckpt_status begin_reading(ckpt__snapshot *s, ckpt_error *err)
                                   .skipped = s->saved.aliases,
                                   .whole = true};
     ckpt_status status = ckpt__same_new(&want, &s->same, err);
-    return status == CKPT_OK ? ckpt__pull_new(s->same.plan, NULL, false, 0, &s->pull, err) : status;
+    if (status == CKPT_OK)
+        status = ckpt__pull_new(s->same.plan, NULL, false, 0, &s->pull, err);
+    if (status < 0)
+        ckpt__same_free(&s->same);
+    return status;
 }
 
 static ckpt_status read_snapshot(void *ctx, ckpt__segment_kind kind, size_t number, uint64_t offset, void *dst,
