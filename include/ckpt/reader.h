@@ -17,7 +17,7 @@ typedef struct ckpt_reader ckpt_reader;
 typedef struct ckpt_reader_options {
     uint32_t struct_size; /* by the initializer */
     const char *format;   /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
-                                   * "keras", "hf", "hf-trainer", "accelerate", "peft" or "folder" */
+                                   * "keras", "hf", "hf-trainer", "accelerate", "peft", "dcp" or "folder" */
     const char *const *also; /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
                                    * "module.pt", the directories of other ranks; what else lies there is not looked at (the
                                    * commands' --one). Borrowed during the call */
@@ -31,9 +31,9 @@ typedef struct ckpt_reader_options {
 } ckpt_reader_options;
 #define CKPT_READER_OPTIONS_INIT CKPT_SIZED(ckpt_reader_options)
 
-/* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer or
- * PEFT wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours the
- * root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never from the
+/* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer,
+ * PEFT or torch.distributed.checkpoint wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours, and no
+ * distributed checkpoint, the root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never from the
  * name. options may be NULL. CKPT_E_FORMAT: not a checkpoint, or a rule of its format is broken; CKPT_E_DAMAGED;
  * CKPT_E_TOO_NEW; CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM (of a path that is not there sys_errno
  * is ENOENT); CKPT_E_NOT_FOUND where it was removed while it was opened; CKPT_E_ARGUMENT: a path is NULL, or there is no

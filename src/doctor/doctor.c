@@ -243,6 +243,7 @@ static void check_format(ckpt__examination *p)
     bool file = !ckpt__index_is_directory(p->index), torch = format->family == CKPT__FAMILY_TORCH;
     bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
     bool pickle = format->family == CKPT__FAMILY_PICKLE;
+    bool apart = native || format->family == CKPT__FAMILY_DCP; /* its own loader reads it, and no other does */
     bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
     bool foreign = loader == CKPT_LOADER_TORCH_CPP   ? !torch && !all_torch(p->inner)
                    : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle
@@ -251,10 +252,10 @@ static void check_format(ckpt__examination *p)
         ckpt__doctor_note(p, CKPT__NOT_AN_ARCHIVE, NULL, none, NULL, NULL, NULL);
     if ((loader == CKPT_LOADER_TORCH && pickle) || (folders && file))
         ckpt__doctor_note(p, CKPT__NOT_ITS_FORMAT, NULL, none, NULL, NULL, NULL);
-    else if (folders && (native || ckpt__format_of(p->index)->loose_files))
-        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, native ? format->name : "no layout of its own", NULL,
+    else if (folders && (apart || ckpt__format_of(p->index)->loose_files))
+        ckpt__doctor_note(p, CKPT__NOT_ITS_FOLDER, NULL, none, apart ? format->name : "no layout of its own", NULL,
                           NULL);
-    else if (foreign || (native && loader != CKPT_LOADER_CKPT))
+    else if (foreign || (apart && loader != CKPT_LOADER_CKPT))
         ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format->name, NULL, NULL);
     else if (loader == CKPT_LOADER_TORCH && safetensors)
         ckpt__doctor_note(p, CKPT__SAFETENSORS, NULL, none, NULL, NULL, NULL);

@@ -256,6 +256,38 @@ START_TEST(shards_in_safetensors)
 }
 END_TEST
 
+/* Whole tensors of it are restored as those of any file; also one that its record has in another order. */
+START_TEST(whole_tensors_are_restored)
+{
+    static const int64_t whole_shape[] = {2, 2}, turned_shape[] = {4, 3};
+    int64_t whole[4] = {0};
+    float turned[12] = {0};
+    ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
+    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+    ckpt_state *state = ckpt_state_new();
+    ckpt_report *report = ckpt_report_new();
+    options.allow_unexpected = true;
+    d.name = "whole";
+    d.dtype = CKPT_I64;
+    d.ndim = 2;
+    d.shape = whole_shape;
+    d.role = CKPT_ROLE_PARAM;
+    d.data = whole;
+    ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
+    d.name = "turned";
+    d.dtype = CKPT_F32;
+    d.shape = turned_shape;
+    d.data = turned;
+    ck_assert_int_eq(ckpt_state_tensor(state, &d, &err), CKPT_OK);
+    ckpt_status status = ckpt_restore(state, data("cut"), &options, report, &err);
+    ck_assert_msg(status >= 0, "%s", err.message);
+    for (int i = 0; i < 12; i++)
+        ck_assert(turned[i] == (float)i && (i >= 4 || whole[i] == i));
+    ckpt_report_free(report);
+    ckpt_state_free(state);
+}
+END_TEST
+
 /* Records are looked into when they are used, and not before. */
 static size_t looked_into(const ckpt__index *x)
 {
@@ -494,6 +526,7 @@ int main(void)
     tcase_add_test(t, a_compressed_record);
     tcase_add_test(t, a_frame_that_decodes_to_too_much);
     tcase_add_test(t, shards_in_safetensors);
+    tcase_add_test(t, whole_tensors_are_restored);
     tcase_add_test(t, a_record_is_looked_into_at_its_first_use);
     tcase_add_test(t, threads_share_a_reader);
     tcase_add_test(t, a_changed_element_is_damage);
