@@ -4,17 +4,19 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "codec/crc32.h"
-#include "engine/payload.h"
 #include "engine/stream.h"
+#include "engine/sums.h"
+#include "format/safetensors.h"
 
 /* What is to be there, short enough that the source and all that was known of it can go before the target is opened: two
  * descriptions of one checkpoint are never in memory together. */
 typedef struct written { /* a tensor, by its number in the index that was written */
     ckpt_str name;
     uint64_t nbytes;   /* bytes of its elements in the target */
-    uint32_t crc;      /* CRC-32 of the elements that the tensor is to have; means something where `known` */
-    bool there, known; /* the tensor has bytes; crc is set */
+    uint64_t sum;      /* of the elements that the tensor is to have (engine/sums.h), where `there` */
+    ckpt_dtype dtype;  /* that it has in the target */
+    bool as_bytes;     /* safetensors has no such dtype: its bytes may be elements of uint8 there */
+    bool there, known; /* the tensor has bytes; all of this is set */
 } written;
 
 /* One place where the target has to hold a tensor. */
@@ -32,14 +34,11 @@ typedef struct checker {
     place *list;
     size_t count, capacity;
     ckpt_reader *back;
-    bool *seen;              /* per tensor of `back` */
-    ckpt__payload want, got; /* what was to be written, and what is there: in bounded memory */
-    char *block;
-    ckpt__hash *places; /* --to same: path in the tree of what is there -> tensor */
+    bool *seen;               /* per tensor of `back` */
+    ckpt__summer *want, *got; /* what was to be written, and what is there: in bounded memory */
+    ckpt__hash *places;       /* --to same: path in the tree of what is there -> tensor */
     ckpt_error *err;
 } checker;
-
-enum { BLOCK = 1 << 20, PAYLOAD = 16 << 20 };
 
 /* The target's tensor of that name that was not asked for yet: names that occur twice stay in their order. */
 static bool next_of_name(const checker *c, ckpt_str name, size_t *i)
@@ -58,19 +57,6 @@ static bool next_of_name(const checker *c, ckpt_str name, size_t *i)
     return true;
 }
 
-static ckpt_status crc_of(checker *c, const ckpt__payload *payload, size_t tensor, uint64_t size, uint32_t *crc)
-{
-    ckpt_status status = CKPT_OK;
-    *crc = 0;
-    for (uint64_t at = 0; status == CKPT_OK && at < size; at += BLOCK) {
-        size_t n = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
-        status = payload->read(payload->ctx, CKPT__PAYLOAD, tensor, at, c->block, n, c->err);
-        if (status == CKPT_OK)
-            *crc = ckpt__crc32(*crc, c->block, n);
-    }
-    return status;
-}
-
 static ckpt_status progress(checker *c, uint64_t nbytes)
 {
     ckpt__migration *m = c->m;
@@ -83,6 +69,18 @@ static ckpt_status progress(checker *c, uint64_t nbytes)
 
 /* ---- what is to be there, from the source */
 
+/* Converted, and conjugated or negated, as it was written. */
+static ckpt_status sum_source(checker *c, size_t i, uint64_t *sum)
+{
+    const ckpt__migration *m = c->m;
+    const ckpt_tensor_info *from = &m->from->tensors[i].info, *to = &m->index->tensors[i].info;
+    ckpt_dtype cast = m->casts ? m->casts[i] : CKPT_DTYPE_NONE;
+    bool converts = cast != CKPT_DTYPE_NONE && cast != from->dtype;
+    return ckpt__sum_tensor(c->want, i, converts ? cast : from->dtype,
+                            converts || (from->conj && !to->conj) || (from->neg && !to->neg), c->tensors[i].as_bytes,
+                            sum, c->err);
+}
+
 static ckpt_status note_tensor(checker *c, size_t i)
 {
     const ckpt__tensor *t = &c->m->index->tensors[i];
@@ -92,10 +90,12 @@ static ckpt_status note_tensor(checker *c, size_t i)
     w->name = ckpt__arena_str(c->names, t->info.name.data ? t->info.name.data : "", t->info.name.size);
     w->nbytes = t->info.nbytes;
     w->there = t->whole;
+    w->dtype = t->info.dtype;
+    w->as_bytes = !ckpt__st_fits(&t->info);
     w->known = true;
     if (!w->name.data)
         return ckpt__migration_no_memory(c->err);
-    ckpt_status status = w->there ? crc_of(c, &c->want, i, w->nbytes, &w->crc) : CKPT_OK;
+    ckpt_status status = w->there ? sum_source(c, i, &w->sum) : CKPT_OK;
     return status == CKPT_OK ? progress(c, w->nbytes / 2) : status;
 }
 
@@ -135,14 +135,12 @@ static int note_spot(void *ctx, const ckpt_visit *visit)
 static ckpt_status note_all(checker *c)
 {
     ckpt__migration *m = c->m;
-    ckpt__reader_payload *want = NULL;
     c->names = ckpt__arena_new(0);
     c->tensor_count = m->index->tensor_count;
     c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
-    c->block = malloc(BLOCK);
-    ckpt_status status = c->names && c->tensors && c->block ? CKPT_OK : ckpt__migration_no_memory(c->err);
+    ckpt_status status = c->names && c->tensors ? CKPT_OK : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
-        status = ckpt__payload_open(m->reader->source, m->from, m->index, m->casts, PAYLOAD, &want, &c->want, c->err);
+        status = ckpt__summer_new(m->reader->source, m->from, &c->want, c->err);
     if (status == CKPT_OK && m->torch && m->root)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
@@ -150,7 +148,8 @@ static ckpt_status note_all(checker *c)
         if (!ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
             status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
     }
-    ckpt__reader_payload_free(want);
+    ckpt__summer_free(c->want);
+    c->want = NULL;
     return status;
 }
 
@@ -159,17 +158,21 @@ static ckpt_status note_all(checker *c)
 static ckpt_status compare(checker *c, const written *want, size_t i)
 {
     const ckpt_tensor_info *got = ckpt_reader_tensor(c->back, i);
-    uint32_t is = 0;
+    uint64_t is = 0;
     char shown[200];
     ckpt__escape(shown, sizeof shown, want->name.data, want->name.size);
     if (got->nbytes != want->nbytes)
         return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with %llu bytes, and has %llu",
                           shown, (unsigned long long)got->nbytes, (unsigned long long)want->nbytes);
-    ckpt_status status = want->there ? crc_of(c, &c->got, i, got->nbytes, &is) : CKPT_OK;
-    if (status == CKPT_OK && want->there && want->crc != is)
+    if (got->dtype != want->dtype && !(want->as_bytes && got->dtype == CKPT_U8))
+        return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back as %s, and is %s", shown,
+                          ckpt_dtype_name(got->dtype), ckpt_dtype_name(want->dtype));
+    ckpt_status status =
+        want->there ? ckpt__sum_tensor(c->got, i, got->dtype, false, want->as_bytes, &is, c->err) : CKPT_OK;
+    if (status == CKPT_OK && want->there && want->sum != is)
         status = ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst,
-                            "tensor '%s' reads back with CRC-32 %08x, the source's is %08x", shown, (unsigned)is,
-                            (unsigned)want->crc);
+                            "tensor '%s' reads back with other elements: their sum is %016llx, the source's is %016llx",
+                            shown, (unsigned long long)is, (unsigned long long)want->sum);
     return status == CKPT_OK ? progress(c, want->nbytes - want->nbytes / 2) : status;
 }
 
@@ -238,7 +241,6 @@ static ckpt_status check_rest(checker *c)
 
 static ckpt_status check(checker *c)
 {
-    ckpt__reader_payload *got = NULL;
     ckpt_status status = ckpt_reader_open(c->m->beside, NULL, &c->back, c->err);
     if ((status == CKPT_E_FORMAT || status == CKPT_E_UNSUPPORTED || status == CKPT_E_TOO_NEW ||
          status == CKPT_E_LIMIT) &&
@@ -249,15 +251,14 @@ static ckpt_status check(checker *c)
     c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
     status = c->seen ? CKPT_OK : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
-        status =
-            ckpt__payload_open(c->back->source, c->back->index, c->back->index, NULL, PAYLOAD, &got, &c->got, c->err);
+        status = ckpt__summer_new(c->back->source, c->back->index, &c->got, c->err);
     if (status == CKPT_OK)
         status = note_places(c);
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++)
         status = compare_place(c, &c->list[k]);
     if (status == CKPT_OK)
         status = check_rest(c);
-    ckpt__reader_payload_free(got);
+    ckpt__summer_free(c->got);
     return status;
 }
 
@@ -275,6 +276,5 @@ ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)
     free(c.tensors);
     free(c.list);
     free(c.seen);
-    free(c.block);
     return status;
 }
