@@ -11,7 +11,7 @@
 #define CKPT__FIRST_SIZES(X)                                                                                           \
     X(ckpt_reader_options, 40)                                                                                         \
     X(ckpt_piece_info, 128)                                                                                            \
-    X(ckpt_restore_options, 136)                                                                                       \
+    X(ckpt_restore_options, 144)                                                                                       \
     X(ckpt_save_options, 48)                                                                                           \
     X(ckpt_migrate_options, 344)                                                                                       \
     X(ckpt_guard_options, 56)                                                                                          \
