@@ -145,6 +145,7 @@ static ckpt_status migrate(const char *to, const char *dst, bool cast, bool veri
     o.lossy = o.force = o.no_sync = true;
     o.verify = verify;
     o.salvage = salvage;
+    o.max_shard_size = strcmp(to, "hf") == 0 ? 9000 : 0; /* several files, and so windows of several */
     o.cast = casts;
     o.cast_count = cast ? tensor_count : 0;
     sourced = true;
