@@ -7,10 +7,11 @@ enum { ALIGN = 48 }; /* bytes: a multiple of every element, and of what six-bit 
 
 /* Where the bytes of a storage that was described are now. */
 typedef struct moved {
-    uint32_t storage; /* 1 + the number of the new one; 0: nowhere */
-    uint32_t laid;    /* 1 + the payload that has all of it; 0: none has */
-    uint32_t filler;  /* 1 + a tensor that is all of it; 0: none is */
-    int64_t by;       /* bytes further on there */
+    uint32_t storage;    /* 1 + the number of the new one; 0: nowhere */
+    uint32_t laid;       /* 1 + the payload that has all of it; 0: none has */
+    uint32_t filler;     /* 1 + a tensor that is all of it; 0: none is */
+    int64_t by;          /* bytes further on there */
+    uint64_t begin, end; /* of what is there of it, in bytes of the new one */
 } moved;
 
 typedef struct layout {
@@ -76,12 +77,15 @@ static ckpt_status lay_tensor(layout *l, size_t recipe, size_t tensor, bool as_i
     if (!ckpt__add(at, t->info.nbytes, &end) || end > INT64_MAX / 16)
         return ckpt__fail(l->err, CKPT_E_LIMIT, t->info.name.data,
                           "the tensors together are larger than a file can be");
-    moved *m = t->whole ? &l->moved[t->storage] : NULL;
-    if (m && !m->storage) {
+    bool turned = !as_it_is && !ckpt__is_c_order(t->info.shape, t->info.strides, n);
+    moved *m = &l->moved[t->storage];
+    if (!m->storage && !turned) {
         m->storage = (uint32_t)recipe + 1;
         m->by = (int64_t)at - (int64_t)at_of(t);
+        m->begin = at;
+        m->end = end;
     }
-    if (!as_it_is && !ckpt__is_c_order(t->info.shape, t->info.strides, n)) {
+    if (turned) {
         int64_t *strides = ckpt__arena_array(l->x->arena, n, sizeof *strides);
         if (!strides)
             return no_memory(l);
@@ -101,8 +105,11 @@ static ckpt_status keep_storage(layout *l, size_t storage)
         return no_memory(l);
     const ckpt__storage *was = &l->x->storages[storage];
     l->storages[l->count++] = (ckpt__storage){.extent.size = was->extent.size, .name = was->name, .unit = 1};
-    l->moved[storage].storage = (uint32_t)l->count;
-    l->moved[storage].by = 0;
+    moved *m = &l->moved[storage];
+    m->storage = (uint32_t)l->count;
+    m->by = 0;
+    m->begin = 0;
+    m->end = was->extent.size;
     return CKPT_OK;
 }
 
@@ -150,9 +157,11 @@ static void move_others(layout *l)
         const moved *m = t->whole && !is_done(l, i) ? &l->moved[t->storage] : NULL;
         if (!m)
             continue;
-        uint64_t at = t->info.nbytes && m->storage ? at_of(t) + (uint64_t)m->by : 0;
-        bool there =
-            t->info.nbytes && m->storage && at < INT64_MAX / 16 && at * 8 % ckpt_dtype_bits(t->info.dtype) == 0;
+        unsigned bits = ckpt_dtype_bits(t->info.dtype);
+        uint64_t at = t->info.nbytes && m->storage ? at_of(t) + (uint64_t)m->by : 0, reach, bytes;
+        bool there = t->info.nbytes && m->storage && at >= m->begin && at < m->end && at * 8 % bits == 0 &&
+                     ckpt__view_extent(t->info.shape, t->info.strides, t->info.ndim, &reach) &&
+                     ckpt__nbytes(reach, bits, &bytes) && bytes <= m->end - at;
         t->storage = there ? m->storage - 1 : 0;
         t->whole = there || t->info.nbytes == 0;
         put_at(t, there ? at : 0);

@@ -29,10 +29,11 @@ struct ckpt__bytes {
     ckpt__reader_payload *reader; /* of what lies in order */
     ckpt__payload ordered;
     ckpt__pull *pull;
-    ckpt__convert_counts *counts; /* one a bond; NULL: nothing is converted */
-    size_t current;               /* number of the bond that is read; SIZE_MAX: none */
-    route route;                  /* its */
-    size_t together;              /* those from `current` up to this one are in the window, too; 0: none is */
+    ckpt__convert_counts *counts;        /* one a bond; NULL: nothing is converted */
+    ckpt__convert_counts *tensor_counts; /* one a tensor of the source; NULL likewise */
+    size_t current;                      /* number of the bond that is read; SIZE_MAX: none */
+    route route;                         /* its */
+    size_t together;                     /* those from `current` up to this one are in the window, too; 0: none is */
     unsigned char *window;
     size_t room;        /* bytes of the window that is allocated */
     uint32_t window_of; /* a storage of the target: bytes [window_begin, window_end) of it are in the window */
@@ -321,7 +322,8 @@ ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, ckpt__payload *pay
     const ckpt__source *source = m->reader->source;
     b->memory = memory;
     *payload = (ckpt__payload){.read = read_bytes, .ctx = b};
-    if (b->converts && !(b->counts = calloc(b->count + 1, sizeof *b->counts)))
+    if (b->converts && (!(b->counts = calloc(b->count + 1, sizeof *b->counts)) ||
+                        !(b->tensor_counts = calloc(m->from->tensor_count + 1, sizeof *b->tensor_counts))))
         return ckpt__migration_no_memory(err);
     ckpt_status status = ckpt__pull_new(b->plan, source, true, SMALL, &b->pull, err);
     return status == CKPT_OK
@@ -329,22 +331,18 @@ ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, ckpt__payload *pay
                : status;
 }
 
-ckpt_status ckpt__bytes_cast_counts(const ckpt__bytes *b, ckpt__convert_counts **out, ckpt_error *err)
+const ckpt__convert_counts *ckpt__bytes_cast_counts(ckpt__bytes *b)
 {
-    ckpt__convert_counts *all = calloc(b->m->from->tensor_count + 1, sizeof *all);
-    *out = all;
-    if (!all)
-        return ckpt__migration_no_memory(err);
     for (size_t i = 0; b->counts && i < b->count; i++) {
         const ckpt__bond *bond = &b->bonds[i];
         if (bond->flags & CKPT__BOND_STORAGE)
             continue;
         if (route_of(b, i) == IN_ORDER)
-            ckpt__payload_cast_counts(b->reader, bond->from, &all[bond->from]);
+            ckpt__payload_cast_counts(b->reader, bond->from, &b->tensor_counts[bond->from]);
         else
-            all[bond->from] = b->counts[i];
+            b->tensor_counts[bond->from] = b->counts[i];
     }
-    return CKPT_OK;
+    return b->tensor_counts;
 }
 
 uint64_t ckpt__bytes_memory(const ckpt__bytes *b)
@@ -368,6 +366,7 @@ void ckpt__bytes_free(ckpt__bytes *b)
     free(b->ops);
     free(b->wants);
     free(b->counts);
+    free(b->tensor_counts);
     free(b->window);
     free(b);
 }

@@ -378,12 +378,12 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
 }
 
 /* What a conversion did to the values, now that they were read. */
-static ckpt_status note_casts(writer *w, const ckpt__bytes *bytes)
+static ckpt_status note_casts(writer *w, ckpt__bytes *bytes)
 {
     ckpt__migration *m = w->m;
-    ckpt__convert_counts *counts;
-    ckpt_status status = ckpt__bytes_cast_counts(bytes, &counts, w->err);
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+    const ckpt__convert_counts *counts = ckpt__bytes_cast_counts(bytes);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && counts && i < m->from->tensor_count; i++) {
         const ckpt__convert_counts n = counts[i];
         ckpt_str name = m->index->tensors[i].info.name;
         if (m->casts[i] == CKPT_DTYPE_NONE)
@@ -399,7 +399,6 @@ static ckpt_status note_casts(writer *w, const ckpt__bytes *bytes)
                                           (unsigned long long)n.elements,
                                           ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
     }
-    free(counts);
     return status;
 }
 

@@ -47,8 +47,8 @@ uint64_t ckpt__bytes_memory(const ckpt__bytes *b); /* bytes that the plan takes 
 /* To be read, for ckpt__write_recipe, in buffers of `memory` bytes. The payloads may be asked for in any order, each from its first byte
  * to its last. CRCs are compared as by ckpt__payload_open. */
 ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, ckpt__payload *payload, ckpt_error *err);
-/* What conversions cost, one a tensor of the source (heap, also without success), when all was read. */
-ckpt_status ckpt__bytes_cast_counts(const ckpt__bytes *b, ckpt__convert_counts **out, ckpt_error *err);
+/* What conversions cost, one a tensor of the source, when all was read; NULL: nothing is converted. It is b's. */
+const ckpt__convert_counts *ckpt__bytes_cast_counts(ckpt__bytes *b);
 void ckpt__bytes_free(ckpt__bytes *b);
 
 /* ---- as_folder.c */

@@ -10,6 +10,8 @@
 enum { CASES = 250 };
 
 static bool sourced; /* the next reader that is opened is that of the case */
+static long allocations_left = -1,
+            first_failure = -1; /* from then on, an allocation fails after so many; below 0: none does */
 
 ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
                                     ckpt_error *e);
@@ -28,6 +30,8 @@ ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options 
         .path = strdup(path), .source = opened, .index = source->index, .parts = ckpt__reader_parts_new()};
     ck_assert(r->path && r->parts);
     *out = r;
+    allocations_left = first_failure;
+    first_failure = -1;
     return CKPT_OK;
 }
 
@@ -141,6 +145,7 @@ static ckpt_status migrate(const char *to, const char *dst, bool cast, bool veri
     o.lossy = o.force = o.no_sync = true;
     o.verify = verify;
     o.salvage = salvage;
+    o.max_shard_size = strcmp(to, "hf") == 0 ? 9000 : 0; /* several files, and so windows of several */
     o.cast = casts;
     o.cast_count = cast ? tensor_count : 0;
     sourced = true;
@@ -240,6 +245,62 @@ START_TEST(incomplete)
 }
 END_TEST
 
+/* ---- memory that is short */
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+static bool is_short(void)
+{
+    return allocations_left >= 0 && allocations_left-- == 0;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return is_short() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return is_short() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return is_short() ? NULL : __real_realloc(p, n);
+}
+
+/* Each allocation of the library fails once: that is said, and nothing is written. */
+START_TEST(no_memory)
+{
+    static const uint64_t seeds[] = {70002, 70006, 70009};
+    begin();
+    for (size_t k = 0; k < 9; k++) {
+        ckpt_status status = CKPT_E_NO_MEMORY;
+        bool dropped;
+        long n = 0;
+        for (; status != CKPT_OK; n++) {
+            ck_assert_int_lt(n, 20000);
+            make_source(seeds[k / 3], false, false, &dropped);
+            remove("../out");
+            first_failure = n;
+            status = migrate(formats[k % 3], "../out", k / 3 == 1, k % 3 == 1, false);
+            allocations_left = -1;
+            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld to %s: %d: %s: %s", n,
+                          formats[k % 3], (int)status, err.object, err.message);
+            ck_assert(status == CKPT_OK || access("../out", F_OK) != 0);
+        }
+        ck_assert_int_gt(n, 30);
+        compare(seeds[k / 3], "../out", k / 3 == 1);
+    }
+    end();
+}
+END_TEST
+
 /* ---- thousands of small tensors, which are read together */
 
 enum { MANY = 3000, FILE_SIZE = 200000 };
@@ -335,6 +396,7 @@ int main(void)
     tcase_add_test(t, damage);
     tcase_add_test(t, incomplete);
     tcase_add_test(t, small_ones);
+    tcase_add_test(t, no_memory);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
