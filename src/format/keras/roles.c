@@ -354,6 +354,8 @@ static ckpt_status match(work *w, ckpt_error *err)
             ;
         fits = match_segment(w, begin, end, owners);
     }
+    for (size_t i = 0; fits && i < w->param_count; i++)
+        fits = owners[i] != SIZE_MAX; /* all or none: else the others would look as if they had no state */
     for (size_t i = 0; fits && i < w->order_count; i++) {
         size_t owner = w->slots.owner[i] == SIZE_MAX ? SIZE_MAX : owners[w->slots.owner[i]];
         if (owner != SIZE_MAX)
