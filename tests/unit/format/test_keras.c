@@ -19,26 +19,7 @@ static const char *data_file(const char *name)
     return path[turn];
 }
 
-static char *slurp(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s is not there", path);
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *data = malloc(*n + 1);
-    ck_assert_uint_eq(fread(data, 1, *n, f), *n);
-    fclose(f);
-    return data;
-}
-
 static ckpt_error err;
-
-static void put_file(const char *path, const void *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    ck_assert(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
-}
 
 #ifndef HAVE_HDF5
 
@@ -64,6 +45,25 @@ int main(void)
 
 #else
 #include <hdf5.h>
+
+static char *slurp(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    ck_assert_msg(f != NULL, "%s is not there", path);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *data = malloc(*n + 1);
+    ck_assert_uint_eq(fread(data, 1, *n, f), *n);
+    fclose(f);
+    return data;
+}
+
+static void put_file(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
+}
 
 static ckpt_reader *opened(const char *path)
 {
