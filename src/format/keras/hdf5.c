@@ -253,7 +253,10 @@ static ckpt_status try_it(void *ctx, ckpt_error *err)
     ckpt__keras_values values = {0};
     ckpt__index *scratch = ckpt__index_new(t->limit);
     ckpt_status status = scratch ? read_all(t->input, scratch, &values, err) : ckpt__fail_memory(err, "index", 0);
-    return ckpt__index_refused(scratch, status, t->input->label, err);
+    status = ckpt__index_refused(scratch, status, t->input->label, err);
+    free(values.entries);
+    ckpt__index_free(scratch);
+    return status;
 }
 
 ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt__keras_values *values, ckpt_error *err)

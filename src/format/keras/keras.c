@@ -271,6 +271,7 @@ static int keras_bid(const ckpt__probe *probe)
 
 const ckpt__format ckpt__format_keras = {
     .name = "keras",
+    .suffix = ".keras",
     .bid = keras_bid,
     .read = keras_read,
     .family = CKPT__FAMILY_KERAS,
