@@ -55,7 +55,8 @@ room_of() {
 owned_calls() {
     cat <<'TABLE'
 rename|renameat|renameat2|unlink|unlinkat|fsync|fdatasync#src/io/* src/cli/*#publishing a file is the io room's
-printf|puts|putchar|exit|_exit|abort|getenv|setlocale#src/cli/*#the library prints nothing, ends nothing and reads no environment
+printf|puts|putchar|exit|abort|getenv|setlocale#src/cli/*#the library prints nothing, ends nothing and reads no environment
+_exit|fork#src/io/trial.c src/cli/*#the library ends no process but one that it made to try something
 strtod|strtof|atof|atoi#src/base/number.c src/cli/*#numbers are read by base/number.c, which does not depend on the locale
 TABLE
 }

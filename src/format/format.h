@@ -142,7 +142,7 @@ typedef struct ckpt__format {
     /* native: a trainer bound all that is in it. So what it lacks is no loss to that trainer (doctor), and what nobody asks
      * for is a mistake (restore). */
     bool bound;
-    /* native, dcp: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
+    /* native, dcp, keras: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
      * see ckpt__in_files. */
     bool joins_files;
     /* native: a directory has a manifest, written last. A directory of another format may be what is left of a step that is

@@ -137,20 +137,10 @@ static struct {
     unsigned plugins;
 } before;
 
-static ckpt_status check_version(const char *label, ckpt_error *err)
-{
-    unsigned major = 0, minor = 0, release = 0;
-    if (H5get_libversion(&major, &minor, &release) >= 0 && major == H5_VERS_MAJOR && minor == H5_VERS_MINOR)
-        return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
-                      "libhdf5 %u.%u.%u is loaded, and this library was built with %d.%d: build it again", major, minor,
-                      release, H5_VERS_MAJOR, H5_VERS_MINOR);
-}
-
-static ckpt_status enter(const char *label, ckpt_error *err)
+ckpt_status ckpt__h5_enter(const char *label, ckpt_error *err)
 {
     pthread_mutex_lock(&one_at_a_time);
-    ckpt_status status = check_version(label, err);
+    ckpt_status status = ckpt__hdf5_load(label, err);
     if (status == CKPT_OK && H5open() < 0)
         status = ckpt__fail_memory(err, "libhdf5", 0);
     if (status < 0) {
@@ -164,7 +154,7 @@ static ckpt_status enter(const char *label, ckpt_error *err)
     return CKPT_OK;
 }
 
-static void leave(void)
+void ckpt__h5_leave(void)
 {
     H5PLset_loading_state(before.plugins);
     H5Eclear2(H5E_DEFAULT);
@@ -201,12 +191,9 @@ ckpt_status ckpt__h5_open(ckpt__h5 *h, ckpt_error *err)
     /* Metadata is read about once; a structure that leads around would be read without an end. */
     if (!ckpt__mul(h->in->size, 4, &h->budget) || !ckpt__add(h->budget, (uint64_t)64 << 20, &h->budget))
         h->budget = UINT64_MAX;
-    ckpt_status status = enter(h->in->label, err);
-    if (status < 0)
-        return status;
     h->driver = H5FDregister(&driver);
     h->file = h->driver >= 0 ? open_file(h) : H5I_INVALID_HID;
-    status = h->file >= 0 ? check_user_block(h, err) : ckpt__h5_fail(h, "the file", err);
+    ckpt_status status = h->file >= 0 ? check_user_block(h, err) : ckpt__h5_fail(h, "the file", err);
     if (status < 0)
         ckpt__h5_close(h);
     return status;
@@ -218,7 +205,6 @@ void ckpt__h5_close(ckpt__h5 *h)
         H5Fclose(h->file);
     if (h->driver >= 0)
         H5FDunregister(h->driver);
-    leave();
 }
 
 /* ---- errors */

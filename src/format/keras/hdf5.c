@@ -1,6 +1,7 @@
 /* format/keras/hdf5.c - an HDF5 file from its root down, without recursion: hard links to groups and datasets, each object by
  * one name. */
 #include "format/keras/hdf5.h"
+#include "io/trial.h"
 
 #include <stdlib.h>
 
@@ -47,14 +48,14 @@ static ckpt_status check_link(const listing *l, const char *name, H5L_type_t typ
     char text[160], group[200];
     size_t n = strlen(name);
     ckpt__escape(text, sizeof text, name, n < NAME_MAX_BYTES ? n : NAME_MAX_BYTES);
-    shown(l->path, group, sizeof group);
+    const char *in = shown(l->path, group, sizeof group);
     if (type != H5L_TYPE_HARD)
         return ckpt__fail(l->err, CKPT_E_UNSUPPORTED, l->h->in->label,
                           "'%s' in group '%s' is %s %s link, which may lead out of the file: it is not followed. Keras "
                           "writes none; h5repack makes a file without",
-                          text, group, type == H5L_TYPE_EXTERNAL ? "an" : "a", link_kind(type));
+                          text, in, type == H5L_TYPE_EXTERNAL ? "an" : "a", link_kind(type));
     if (n == 0 || n >= NAME_MAX_BYTES || strchr(name, '/') || strcmp(name, ".") == 0)
-        return ckpt__fail(l->err, CKPT_E_FORMAT, l->h->in->label, "a link in group '%s' is called '%s'%s", group, text,
+        return ckpt__fail(l->err, CKPT_E_FORMAT, l->h->in->label, "a link in group '%s' is called '%s'%s", in, text,
                           n >= NAME_MAX_BYTES ? ", and so on" : ", which is no name of an object");
     return CKPT_OK;
 }
@@ -214,15 +215,14 @@ static ckpt_status read_root(walk *w, ckpt_error *err)
     return status == CKPT_OK ? ckpt__h5_read_later(w->h, &w->laters, err) : status;
 }
 
-ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt__keras_values *values, ckpt_error *err)
+static ckpt_status read_all(const ckpt__h5_input *input, ckpt__index *index, ckpt__keras_values *values,
+                            ckpt_error *err)
 {
     ckpt__h5 h = {.in = input, .index = index, .values = values, .seen = ckpt__hash_new(64)};
     walk w = {.h = &h};
     if (!h.seen)
         return ckpt__fail_memory(err, "the objects of a file", 0);
-    ckpt_status status = ckpt__hdf5_load(input->label, err);
-    if (status == CKPT_OK)
-        status = ckpt__h5_open(&h, err);
+    ckpt_status status = ckpt__h5_open(&h, err);
     if (status == CKPT_OK) {
         status = read_root(&w, err);
         ckpt__h5_close(&h);
@@ -233,5 +233,41 @@ ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt_
     free(w.links.names);
     free(w.laters.items);
     ckpt__hash_free(h.seen);
+    return status;
+}
+
+/* ---- libhdf5 crashes on damaged files (1.10.8: for one in some hundred flipped bytes), and where it only fails it may leave
+ * objects open, of which it complains at the program's end. So each file is tried in a process of its own first, and one that is
+ * not read there is not read here. */
+
+enum { SECONDS = 60 };
+
+typedef struct trial {
+    const ckpt__h5_input *input;
+    uint64_t limit;
+} trial;
+
+static ckpt_status try_it(void *ctx, ckpt_error *err)
+{
+    const trial *t = ctx;
+    ckpt__keras_values values = {0};
+    ckpt__index *scratch = ckpt__index_new(t->limit);
+    ckpt_status status = scratch ? read_all(t->input, scratch, &values, err) : ckpt__fail_memory(err, "index", 0);
+    status = ckpt__index_refused(scratch, status, t->input->label, err);
+    free(values.entries);
+    ckpt__index_free(scratch);
+    return status;
+}
+
+ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt__keras_values *values, ckpt_error *err)
+{
+    trial t = {input, ckpt__arena_limit(index->arena)};
+    ckpt_status status = ckpt__h5_enter(input->label, err);
+    if (status < 0)
+        return status;
+    status = ckpt__trial(try_it, &t, SECONDS, input->label, "libhdf5", err);
+    if (status == CKPT_OK)
+        status = read_all(input, index, values, err);
+    ckpt__h5_leave();
     return status;
 }

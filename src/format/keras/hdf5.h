@@ -32,7 +32,10 @@ typedef struct ckpt__h5 {
     bool out_of_budget, heap_refused;
 } ckpt__h5;
 
-/* driver.c. Before `close` all objects of the file are closed. */
+/* driver.c. One thread at a time is between enter and leave: what they set of libhdf5's own is set back. */
+ckpt_status ckpt__h5_enter(const char *label, ckpt_error *err);
+void ckpt__h5_leave(void);
+/* Before `close` all objects of the file are closed. */
 ckpt_status ckpt__h5_open(ckpt__h5 *h, ckpt_error *err);
 void ckpt__h5_close(ckpt__h5 *h);
 

@@ -167,13 +167,36 @@ static ckpt_status check_names(const ckpt__index *x, const ckpt__keras_values *v
     return CKPT_OK;
 }
 
+/* The root is one dict: tensors by their paths, then values. A group is no dict of its own: its name and its attributes would not
+ * go together in one. */
+static ckpt_status make_root(ckpt__index *x, const ckpt__keras_values *values, ckpt_error *err)
+{
+    size_t count = x->tensor_count + values->count;
+    ckpt_entry *entries = ckpt__arena_array(x->arena, count + 1, sizeof *entries);
+    for (size_t i = 0; entries && i < x->tensor_count; i++) {
+        ckpt_tensor_info *t = &x->tensors[i].info;
+        ckpt_key *key = ckpt__arena_alloc(x->arena, sizeof *key);
+        ckpt_value *name = ckpt__value_new(x->arena, CKPT_V_STR), *value = ckpt__value_new(x->arena, CKPT_V_TENSOR);
+        if (!key || !name || !value)
+            return ckpt__fail_memory(err, "tensors", x->tensor_count);
+        key->text = name->text = t->name;
+        value->tensor = i;
+        t->path = (ckpt_path){key, 1};
+        entries[i] = (ckpt_entry){name, value};
+    }
+    if (entries && values->count)
+        memcpy(entries + x->tensor_count, values->entries, values->count * sizeof *entries);
+    x->root = entries ? ckpt__value_dict(x->arena, entries, count) : NULL;
+    return x->root ? CKPT_OK : ckpt__fail_memory(err, "values", values->count);
+}
+
 static ckpt_status finish(ckpt__index *x, const ckpt__keras_values *values, const char *label, ckpt_error *err)
 {
     ckpt_status status = check_names(x, values, label, err);
     if (status == CKPT_OK)
         status = ckpt__keras_roles(x, values, err);
-    if (status == CKPT_OK && !(x->root = ckpt__value_dict(x->arena, values->entries, values->count)))
-        status = ckpt__fail_memory(err, "values", values->count);
+    if (status == CKPT_OK)
+        status = make_root(x, values, err);
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
 }
 
@@ -248,6 +271,7 @@ static int keras_bid(const ckpt__probe *probe)
 
 const ckpt__format ckpt__format_keras = {
     .name = "keras",
+    .suffix = ".keras",
     .bid = keras_bid,
     .read = keras_read,
     .family = CKPT__FAMILY_KERAS,

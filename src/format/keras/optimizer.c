@@ -56,8 +56,6 @@ ckpt_role ckpt__keras_slot_role(ckpt_str optimizer, ckpt_str key)
 {
     const struct class_row *row = row_of(optimizer);
     bool adam = row == &classes[0] || row == &classes[1], momentum = ckpt__str_among(key, "momentum m");
-    if (ckpt__str_among(key, "iteration iterations iter"))
-        return CKPT_ROLE_STEP;
     if (ckpt__str_among(key, "average"))
         return CKPT_ROLE_EMA;
     if (ckpt__str_among(key, "gradient_accumulator"))

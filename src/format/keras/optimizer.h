@@ -4,7 +4,8 @@
 #include "format/keras/keras.h"
 
 /* The role of a variable that an optimizer of this class calls so: "momentum" is exp_avg to Adam, and momentum to SGD. The class is
- * in any case ("Adam", "adam_1"); data NULL: it is not known. */
+ * in any case ("Adam", "adam_1"); data NULL: it is not known. The one iteration of all parameters is no step in torch's sense,
+ * which a placement would keep on the CPU: it is optim. */
 ckpt_role ckpt__keras_slot_role(ckpt_str optimizer, ckpt_str key);
 
 /* Tensors of Keras 3 by number: optimizer/vars/0, 1, ...; `order` has their numbers in the index. The names that the slots of

@@ -53,6 +53,14 @@ static ckpt_str without_output(ckpt_str name)
 
 /* ---- weights */
 
+static const ckpt_value *value_of(const ckpt__keras_values *values, const char *key)
+{
+    for (size_t i = 0; i < values->count; i++)
+        if (ckpt__str_is(values->entries[i].key->text, key))
+            return values->entries[i].value;
+    return NULL;
+}
+
 /* How many variables the group of this tensor has: they lie side by side, for tensors are in the order of their paths. */
 static void group_of(const ckpt__index *x, size_t i, size_t *first, size_t *count)
 {
@@ -66,7 +74,9 @@ static void group_of(const ckpt__index *x, size_t i, size_t *first, size_t *coun
     *count = b - a + 1;
 }
 
-static ckpt_role weight_role(const ckpt__index *x, size_t i)
+/* Keras 3 numbers the variables of a layer; Keras 2 has a group for all of a model, or lists the layers at the root where a
+ * file is of weights alone. What lies elsewhere is not known to be a weight. */
+static ckpt_role weight_role(const ckpt__index *x, size_t i, bool lists_layers)
 {
     enum { STATISTICS = 2, VARIABLES = 4 }; /* gamma and beta may be left out, moving mean and variance never */
     const ckpt_tensor_info *t = &x->tensors[i].info;
@@ -83,14 +93,16 @@ static ckpt_role weight_role(const ckpt__index *x, size_t i)
         if (count >= STATISTICS && count <= VARIABLES && i >= first + count - STATISTICS)
             return CKPT_ROLE_BUFFER;
     }
-    return ckpt_dtype_is_float(t->dtype) ? CKPT_ROLE_PARAM : CKPT_ROLE_NONE;
+    bool weight = numbered || lists_layers || ckpt__str_begins(t->name, "model_weights/");
+    return weight && ckpt_dtype_is_float(t->dtype) ? CKPT_ROLE_PARAM : CKPT_ROLE_NONE;
 }
 
-static void give_weight_roles(ckpt__index *x)
+static void give_weight_roles(ckpt__index *x, const ckpt__keras_values *values)
 {
+    bool lists_layers = value_of(values, "@layer_names") != NULL;
     for (size_t i = 0; i < x->tensor_count; i++)
         if (!is_slot(x->tensors[i].info.name))
-            x->tensors[i].info.role = weight_role(x, i);
+            x->tensors[i].info.role = weight_role(x, i, lists_layers);
 }
 
 /* ---- Keras 2: names */
@@ -179,14 +191,6 @@ typedef struct work {
     size_t param_count, segments;
     ckpt__keras_slots slots;
 } work;
-
-static const ckpt_value *value_of(const ckpt__keras_values *values, const char *key)
-{
-    for (size_t i = 0; i < values->count; i++)
-        if (ckpt__str_is(values->entries[i].key->text, key))
-            return values->entries[i].value;
-    return NULL;
-}
 
 /* Where the layers' groups are told by their names: {"layers/dense/vars@name": "head"}. The group of the layer "head" is
  * "layers/dense"; size 0: there is none, or there are several. */
@@ -350,6 +354,8 @@ static ckpt_status match(work *w, ckpt_error *err)
             ;
         fits = match_segment(w, begin, end, owners);
     }
+    for (size_t i = 0; fits && i < w->param_count; i++)
+        fits = owners[i] != SIZE_MAX; /* all or none: else the others would look as if they had no state */
     for (size_t i = 0; fits && i < w->order_count; i++) {
         size_t owner = w->slots.owner[i] == SIZE_MAX ? SIZE_MAX : owners[w->slots.owner[i]];
         if (owner != SIZE_MAX)
@@ -406,7 +412,7 @@ ckpt_status ckpt__keras_roles(ckpt__index *index, const ckpt__keras_values *valu
     ckpt_status status =
         w.order && w.params && w.segment ? CKPT_OK : ckpt__fail_memory(err, "roles", index->tensor_count);
     if (status == CKPT_OK)
-        give_weight_roles(index);
+        give_weight_roles(index, values);
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++)
         if (ckpt__str_begins(index->tensors[i].info.name, "optimizer_weights/"))
             give_named_slot(index, &index->tensors[i].info);

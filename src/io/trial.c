@@ -1,0 +1,89 @@
+/* io/trial.c - a call in a copy of the process. A pipe says whether it came back, and with what: the program itself may wait for
+ * all its children, and have the exit status. */
+#include "io/trial.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A crash is a crash, not what the program makes of one; no core, no message of malloc's. */
+static void prepare(unsigned seconds)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPIPE, SIGTERM};
+    const struct rlimit none = {0, 0}, most = {seconds, seconds};
+    sigset_t all;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        signal(signals[i], SIG_DFL);
+    sigfillset(&all);
+    sigprocmask(SIG_UNBLOCK, &all, NULL);
+    setrlimit(RLIMIT_CORE, &none);
+    setrlimit(RLIMIT_CPU, &most);
+    close(STDERR_FILENO);
+}
+
+/* What comes through the pipe: of a process that may not have been in its right mind. */
+typedef struct answer {
+    ckpt_status status;
+    ckpt_error error;
+} answer;
+
+static bool receive(int from, answer *a)
+{
+    size_t have = 0;
+    ssize_t n = 1;
+    while (have < sizeof *a && n > 0) {
+        n = read(from, (char *)a + have, sizeof *a - have);
+        have += n > 0 ? (size_t)n : 0;
+        n = n < 0 && errno == EINTR ? 1 : n;
+    }
+    a->error.object[sizeof a->error.object - 1] = a->error.message[sizeof a->error.message - 1] = '\0';
+    return have == sizeof *a;
+}
+
+static void send_answer(int to, const answer *a)
+{
+    size_t done = 0;
+    ssize_t n = 1;
+    while (done < sizeof *a && n > 0) {
+        n = write(to, (const char *)a + done, sizeof *a - done);
+        done += n > 0 ? (size_t)n : 0;
+        n = n < 0 && errno == EINTR ? 1 : n;
+    }
+}
+
+ckpt_status ckpt__trial(ckpt_status (*fn)(void *ctx, ckpt_error *err), void *ctx, unsigned seconds, const char *label,
+                        const char *what, ckpt_error *err)
+{
+    int ends[2];
+    answer a = {CKPT_OK, CKPT_ERROR_INIT};
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return ckpt__fail_sys(err, errno, label, "no pipe for a trial of %s", what);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prepare(seconds);
+        a.status = fn(ctx, &a.error);
+        send_answer(ends[1], &a);
+        _exit(0);
+    }
+    int why = errno;
+    close(ends[1]);
+    bool back = pid > 0 && receive(ends[0], &a);
+    close(ends[0]);
+    if (pid < 0)
+        return ckpt__fail_sys(err, why, label, "no process for a trial of %s", what);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (!back)
+        return ckpt__fail(err, CKPT_E_DAMAGED, label,
+                          "damaged, or made to attack: %s crashes on it, or finds no end (it was tried in a process of "
+                          "its own)",
+                          what);
+    if (a.status >= 0)
+        return CKPT_OK;
+    if (err)
+        *err = a.error;
+    return a.status;
+}
