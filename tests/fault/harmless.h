@@ -24,6 +24,7 @@ static const char *const harmless[] = {
     "__sanitizer_*",
     "__odr_asan*",
     "__gcov_*",
+    "__cpu_model",
     "__stack_chk_fail",
     "__tls_get_addr",
     "__muloti4",
