@@ -558,6 +558,8 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = keep_written(&w);
     if (status == CKPT_OK)
         status = ckpt__bytes_plan(&w, &bytes);
+    if (status == CKPT_OK && m->options.totals)
+        status = ckpt__bytes_totals(bytes, &m->totals, err);
     if (status == CKPT_OK)
         status = m->options.dry_run ? plan_copies(m, err) : run(&w, bytes);
     ckpt__bytes_free(bytes);
