@@ -194,7 +194,7 @@ EOF
 sh "$top/src/doctor/snippets/all.sh" >"$work/snippet_templates.c" || exit 99
 compile="$CC $flags -DCKPT_EXPERIMENTAL -O0 -w -fPIC -pthread -fvisibility=hidden -I$work/grown -I$top/src"
 # What calls libhdf5 has a stand-in, src/format/keras/no_hdf5.c.
-(find "$top/src" -name '*.c' ! -path '*/cli/*' -exec grep -L '"format/keras/hdf5.h"' {} +; echo "$work/snippet_templates.c") |
+(find "$top/src" -name '*.c' ! -path '*/cli/*' -exec grep -L '"format/keras/hdf5' {} +; echo "$work/snippet_templates.c") |
     TOP=$top OBJECTS=$work/obj COMPILE="$compile $($PKG_CONFIG --cflags zlib libcjson yaml-0.1 libpcre2-8)" \
     xargs -P 2 -n 16 sh "$work/compile" >"$work/log" 2>&1 || made=1
 link() {
