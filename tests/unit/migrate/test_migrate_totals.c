@@ -93,7 +93,7 @@ START_TEST(compressed)
     ck_assert_uint_gt(totals.coded, 0);
     ck_assert_uint_eq(totals.coded_reads, totals.coded);
     ck_assert_uint_eq(totals.copies, totals.coded + 1);
-    ck_assert_uint_ne(totals.bytes_read, totals.bytes_in);
+    ck_assert_uint_gt(totals.bytes_read, totals.bytes_in); /* small tensors, each with its archive */
     ck_assert_uint_eq(totals.bytes_in, totals.bytes_out);
 }
 END_TEST
