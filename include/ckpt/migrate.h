@@ -9,6 +9,23 @@
 
 CKPT_BEGIN_DECLS
 
+/* What a migration moves, known before a byte is read. */
+typedef struct ckpt_migrate_totals {
+    uint32_t struct_size; /* by the initializer */
+    uint64_t bytes_in;    /* of elements that are used, as the source has them: each tensor once, of replicas one */
+    uint64_t bytes_out;   /* of elements, as the target has them */
+    /* Of the source's files, each byte once: of each storage from the first byte that is used to the last, without unused runs of
+     * over 16 KiB; of a compressed one all its bytes in the file. Not counted: lists and headers and what lies in them, what is
+     * read to compare a CRC alone, and what is read again. */
+    uint64_t bytes_read;
+    uint64_t copies;      /* boxes that a piece of the source and a piece of the target have in common */
+    uint64_t replicas;    /* pieces of the source that are not read, as another one is the same */
+    uint64_t coded;       /* storages that are used and are compressed */
+    uint64_t coded_reads; /* tensors, and pieces of such, that are read from them: each may decode its storage from the
+                             * beginning. One that is made in several windows of the memory may do so for each */
+} ckpt_migrate_totals;
+#define CKPT_MIGRATE_TOTALS_INIT CKPT_SIZED(ckpt_migrate_totals)
+
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
     uint32_t struct_size; /* by the initializer */
@@ -77,6 +94,7 @@ typedef struct ckpt_migrate_options {
                                                                   * with its optimizer state, and keeps its place in its
                                                                   * group, so that the others keep their numbers */
     bool allow_unused;    /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
+    ckpt_migrate_totals *totals; /* NULL, or what is filled where the call succeeds, of a dry run too */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

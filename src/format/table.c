@@ -37,6 +37,14 @@ const ckpt__format *ckpt__format_of(const ckpt__index *index)
     return format ? format : &none;
 }
 
+bool ckpt__format_owned(const char *name)
+{
+    for (size_t i = 0; ckpt__formats[i]; i++)
+        if (ckpt__formats[i]->owns && ckpt__formats[i]->owns(name))
+            return true;
+    return false;
+}
+
 bool ckpt__in_files(const ckpt__index *index)
 {
     return ckpt__index_is_directory(index) && !ckpt__format_of(index)->joins_files;

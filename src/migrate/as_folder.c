@@ -345,7 +345,7 @@ bool ckpt__is_carried(const char *name)
     int64_t number;
     bool exact;
     ckpt__part is = ckpt__part_of(name, &number, &exact);
-    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0)
+    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0 || ckpt__format_owned(name))
         return false;
     return is == CKPT__PART_NONE || is == CKPT__PART_CONFIG;
 }
@@ -416,10 +416,27 @@ static ckpt_status list_files(lister *l)
     return status;
 }
 
+/* What the tensors are read from stays away, whatever its name. */
+static ckpt_status leave_read(const ckpt__out *w, ckpt__hash *there)
+{
+    const ckpt__source *source = w->m->reader->source;
+    for (size_t i = 0; i < w->m->from->storage_count; i++) {
+        const ckpt__extent *e = &w->m->from->storages[i].extent;
+        if (e->memory || e->file >= source->count)
+            continue;
+        const char *name = source->files[e->file].name;
+        if (name && ckpt__hash_put(there, name, strlen(name), 0, NULL) < 0)
+            return ckpt__migration_no_memory(w->err);
+    }
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__carry_files(ckpt__out *w)
 {
     lister l = {.w = w, .carry = true, .there = ckpt__hash_new(64)};
-    ckpt_status status = l.there ? list_files(&l) : ckpt__migration_no_memory(w->err);
+    ckpt_status status = l.there ? leave_read(w, l.there) : ckpt__migration_no_memory(w->err);
+    if (status == CKPT_OK)
+        status = list_files(&l);
     if (status == CKPT_OK && l.left)
         status =
             ckpt__migration_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, w->err,

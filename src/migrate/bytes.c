@@ -5,6 +5,7 @@
 #include "engine/gather.h"
 #include "engine/payload.h"
 #include "engine/pull.h"
+#include "model/nested.h"
 
 /* In bytes. Tensors that are as small are read together, so many bytes at a time: one read for each takes longer than the copies. */
 enum { SMALL = 16 << 10, TOGETHER = 1 << 20 };
@@ -155,7 +156,8 @@ ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
                             .bonds = b->bonds,
                             .bond_count = b->count,
                             .ops = b->ops,
-                            .op_count = b->op_count};
+                            .op_count = b->op_count,
+                            .push = m->options.totals != NULL};
     return ckpt__plan_new(&want, &b->plan, w->err);
 }
 
@@ -350,9 +352,57 @@ uint64_t ckpt__bytes_memory(const ckpt__bytes *b)
     return b->count * (sizeof *b->bonds + 2 * sizeof(uint32_t));
 }
 
-void ckpt__bytes_totals(const ckpt__bytes *b, ckpt__plan_totals *out)
+/* ---- what it comes to */
+
+static bool is_coded(const ckpt__extent *e)
 {
-    ckpt__plan_totals_of(b->plan, out);
+    return !e->memory && e->coding != CKPT__STORED && (e->coding != CKPT__NESTED || e->nested->zstd);
+}
+
+static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
+{
+    uint64_t *bytes = ctx;
+    (void)err;
+    *bytes += end - begin;
+    return CKPT_OK;
+}
+
+/* How often a bond reads a coded storage. */
+static uint64_t coded_reads(const ckpt__bytes *b, const ckpt__bond *bond)
+{
+    const ckpt__index *x = b->m->from;
+    uint64_t reads = 0;
+    if (bond->flags & CKPT__BOND_STORAGE)
+        return is_coded(ckpt__extent_known(x, bond->from));
+    const ckpt__tensor *t = &x->tensors[bond->from];
+    for (size_t i = 0; t->info.nbytes && i < ckpt__view_count(t); i++)
+        reads += is_coded(ckpt__extent_known(x, ckpt__view_of(x, t, i).storage));
+    return reads;
+}
+
+ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, ckpt_error *err)
+{
+    enum { HOLE = 16 << 10 };
+    ckpt__plan_totals sums;
+    ckpt_status status = CKPT_OK;
+    ckpt__plan_totals_of(b->plan, &sums);
+    *out = (ckpt_migrate_totals){.struct_size = sizeof *out,
+                                 .bytes_in = sums.bytes_in,
+                                 .bytes_out = sums.bytes_out,
+                                 .copies = sums.meets,
+                                 .replicas = sums.replicas};
+    for (size_t i = 0; status == CKPT_OK && i < b->m->from->storage_count; i++) {
+        const ckpt__extent *e = ckpt__extent_known(b->m->from, i);
+        uint64_t used = 0;
+        if (e->memory)
+            continue;
+        status = ckpt__plan_source_runs(b->plan, (uint32_t)i, HOLE, add_run, &used, err);
+        out->bytes_read += used && is_coded(e) ? e->length : used;
+        out->coded += used && is_coded(e);
+    }
+    for (size_t i = 0; i < b->count; i++)
+        out->coded_reads += coded_reads(b, &b->bonds[i]);
+    return status;
 }
 
 void ckpt__bytes_free(ckpt__bytes *b)

@@ -476,6 +476,9 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
     if (!src || !*src || !dst || !*dst)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "source and destination are wanted");
     ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_migrate_options, &m.options, options, err);
+    if (named == CKPT_OK && m.options.totals)
+        named =
+            ckpt__check_answer(m.options.totals, ckpt__first_size_of_ckpt_migrate_totals, "ckpt_migrate_totals", err);
     if (named == CKPT_OK)
         named = ckpt__canon_check_names(m.options.param_names, m.options.param_name_count, src, err);
     if (named == CKPT_OK)
@@ -489,6 +492,8 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
     m.unused = ckpt_report_new();
     ckpt_report_clear(m.report);
     ckpt_status status = m.report && m.lost && m.unused ? migrate(&m, err) : ckpt__fail_memory(err, "the report", 0);
+    if (status == CKPT_OK && m.options.totals)
+        CKPT__GIVE_ANSWER(ckpt_migrate_totals, m.options.totals, &m.totals);
     if (!report)
         ckpt_report_free(m.report);
     free_mover(&m);

@@ -134,6 +134,7 @@ typedef struct ckpt__migration {
                                    * points into it. data NULL: no structure is kept */
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
+    ckpt_migrate_totals totals;   /* where the options ask for them; they are given when all has gone well */
     uint64_t done, total;         /* bytes, for the progress callback; with --verify `total` counts each file twice */
     ckpt__sink *sink;             /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include "codec/json.h"
 #include "engine/payload.h"
+#include "format/table.h"
 
 static const uint64_t memory_default = (uint64_t)256 << 20, shard_default = (uint64_t)5000000000;
 
@@ -235,7 +236,7 @@ static ckpt_status list_hf_losses(ckpt__migration *m, ckpt_error *err)
     const ckpt_value *root = m->from->root;
     if (status < 0 || m->options.weights_only || !root)
         return status;
-    if (m->reader->source->directory && root->kind == CKPT_V_DICT)
+    if (ckpt__in_files(m->from) && root->kind == CKPT_V_DICT)
         return list_files(m, err);
     if (!m->tree)
         return CKPT_OK;
@@ -557,6 +558,8 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = keep_written(&w);
     if (status == CKPT_OK)
         status = ckpt__bytes_plan(&w, &bytes);
+    if (status == CKPT_OK && m->options.totals)
+        status = ckpt__bytes_totals(bytes, &m->totals, err);
     if (status == CKPT_OK)
         status = m->options.dry_run ? plan_copies(m, err) : run(&w, bytes);
     ckpt__bytes_free(bytes);

@@ -42,7 +42,8 @@ ckpt__out_file *ckpt__out_add(ckpt__out *w, const char *name);
  * any case. */
 typedef struct ckpt__bytes ckpt__bytes;
 ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out);
-void ckpt__bytes_totals(const ckpt__bytes *b, ckpt__plan_totals *out);
+/* Of a plan that was made with m->options.totals. */
+ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, ckpt_error *err);
 uint64_t ckpt__bytes_memory(const ckpt__bytes *b); /* bytes that the plan takes */
 /* To be read, for ckpt__write_recipe, in buffers of `memory` bytes. The payloads may be asked for in any order, each from its first byte
  * to its last. CRCs are compared as by ckpt__payload_open. */

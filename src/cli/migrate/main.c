@@ -12,6 +12,7 @@
 typedef struct job {
     command_line o;
     ckpt_migrate_options options; /* o.migrate, and what o has beside it */
+    ckpt_migrate_totals totals;   /* of a dry run */
     const char *src, *dst;
 } job;
 
@@ -77,6 +78,8 @@ static void set_options(job *b, char **operands, int count)
     m->only_tensor = o->cli.tensors.items, m->only_tensor_count = o->cli.tensors.count;
     m->only_role = o->cli.roles.items, m->only_role_count = o->cli.roles.count;
     m->only_device = o->cli.devices.items, m->only_device_count = o->cli.devices.count;
+    b->totals = (ckpt_migrate_totals)CKPT_MIGRATE_TOTALS_INIT;
+    m->totals = m->dry_run ? &b->totals : NULL;
     m->also = (const char *const *)(operands + 1);
     m->also_count = (size_t)(count - 2);
 }
@@ -144,6 +147,40 @@ static bool needs_force(const job *b, bool done)
            (S_ISREG(st.st_mode) || folder);
 }
 
+/* Bytes read for each that is used; 1 where none is. */
+static double amplification(const ckpt_migrate_totals *t)
+{
+    return t->bytes_in ? (double)t->bytes_read / (double)t->bytes_in : 1;
+}
+
+static void put_totals(json_out *j, const ckpt_migrate_totals *t)
+{
+    json_object(j, "totals");
+    json_uint(j, "bytes_in", t->bytes_in);
+    json_uint(j, "bytes_out", t->bytes_out);
+    json_uint(j, "bytes_read", t->bytes_read);
+    json_double(j, "amplification", amplification(t));
+    json_uint(j, "copies", t->copies);
+    json_uint(j, "replicas", t->replicas);
+    json_uint(j, "coded", t->coded);
+    json_uint(j, "coded_reads", t->coded_reads);
+    json_end_object(j);
+}
+
+static void totals_text(const ckpt_migrate_totals *t)
+{
+    char read[CLI_SIZE_MAX], in[CLI_SIZE_MAX], out[CLI_SIZE_MAX];
+    printf("reads %s for %s of the source (%.2f times), makes %s in %" PRIu64 " cop%s", cli_size(read, t->bytes_read),
+           cli_size(in, t->bytes_in), amplification(t), cli_size(out, t->bytes_out), t->copies,
+           t->copies == 1 ? "y" : "ies");
+    if (t->replicas)
+        printf(", %" PRIu64 " replica%s not read", t->replicas, t->replicas == 1 ? "" : "s");
+    if (t->coded)
+        printf(", %" PRIu64 " compressed storage%s for %" PRIu64 " tensor%s or pieces", t->coded,
+               t->coded == 1 ? "" : "s", t->coded_reads, t->coded_reads == 1 ? "" : "s");
+    putchar('\n');
+}
+
 static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
 {
     uint64_t moved = ckpt_report_count_code(report, "moved"), lost = ckpt_report_count_code(report, "lost");
@@ -160,6 +197,8 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
     else
         json_null(j, "nbytes");
     json_uint(j, "not_recovered", ckpt_report_count_code(report, "not-recovered"));
+    if (done && b->options.dry_run)
+        put_totals(j, &b->totals);
     json_array(j, "needs");
     if (needs_lossy(b, report))
         json_text(j, NULL, "--lossy");
@@ -298,6 +337,8 @@ static void done_text(const job *b, const ckpt_report *report)
                       b->o.cli.quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, NULL);
     if (b->o.cli.quiet)
         put_missed(report);
+    if (b->options.dry_run && !b->o.cli.quiet)
+        totals_text(&b->totals);
     if (b->options.dry_run) {
         static const char *const also[] = {"cast", "renamed"};
         size_t moved = ckpt_report_count_code(report, "moved"), writes = copies + moved;

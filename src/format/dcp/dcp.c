@@ -74,6 +74,13 @@ bool ckpt__dcp_in_folder(const ckpt__source *source, const char *folder)
     return look(source, folder, &n, NULL) == CKPT_OK && (n.list || n.ranks || n.records);
 }
 
+static bool owns(const char *name)
+{
+    uint64_t rank;
+    return strcmp(name, ".metadata") == 0 || ckpt__ends(name, ".distcp") || ckpt__dcp_is_shard(name) ||
+           rank_of(name, &rank);
+}
+
 static int bid(const ckpt__probe *probe)
 {
     names n;
@@ -316,4 +323,5 @@ const ckpt__format ckpt__format_dcp = {
     .family = CKPT__FAMILY_DCP,
     .joins_files = true,
     .has_values = true,
+    .owns = owns,
 };

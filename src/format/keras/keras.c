@@ -269,6 +269,12 @@ static int keras_bid(const ckpt__probe *probe)
     return ckpt__str_begins(first, "assets/") && has_members(probe) ? LIKELY : 0;
 }
 
+/* .h5 alone is anybody's. */
+static bool owns(const char *name)
+{
+    return ckpt__ends(name, ".keras") || ckpt__ends(name, ".weights.h5") || ckpt__ends(name, ".weights.json");
+}
+
 const ckpt__format ckpt__format_keras = {
     .name = "keras",
     .suffix = ".keras",
@@ -276,4 +282,5 @@ const ckpt__format ckpt__format_keras = {
     .read = keras_read,
     .family = CKPT__FAMILY_KERAS,
     .joins_files = true,
+    .owns = owns,
 };
