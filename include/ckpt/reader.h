@@ -45,8 +45,8 @@ typedef struct ckpt_reader_options {
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
 
-/* A directory that ckpt_reader_open refuses with CKPT_E_UNSUPPORTED, for this version knows its layout and does not read it:
- * which it is, by the names in it ("dcp", "dcp-hf", "deepspeed", "universal", "megatron", "torch-dist", "fsdp", "llmc",
+/* Which layout of several ranks or files a directory has, by the names in it: "dcp" and "dcp-hf", which ckpt_reader_open reads, or
+ * one that it knows and refuses with CKPT_E_UNSUPPORTED ("deepspeed", "universal", "megatron", "torch-dist", "fsdp", "llmc",
  * "tensorflow"). NULL: none of these. Static. */
 const char *ckpt_layout_of(const char *path);
 

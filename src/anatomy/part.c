@@ -131,10 +131,11 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
 
 /* ---- DCP: its list of tensors */
 
-static const char dcp_how[] = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR)";
-/* Of lists that each rank wrote for itself it reads rank 0's alone, and writes wrong tensors. */
-static const char dcp_merge[] =
-    "; to make one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt";
+/* torch's own dcp_to_torch is not named: of lists that each rank wrote for itself it reads rank 0's alone, and writes wrong
+ * tensors. */
+static const char dcp_how[] =
+    "ask for the directory, which is read whole; torch.distributed.checkpoint.load(state_dict, "
+    "checkpoint_id=DIR) loads it; to make one file of it: ckpt-migrate --to torch DIR OUT.pt";
 
 static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
@@ -152,8 +153,7 @@ static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
         "%s list of what lies where in a PyTorch distributed checkpoint (DCP, %zu entries): it holds no tensor; those are "
         "in the .distcp files beside it",
         whose, attribute(root, "state_dict_metadata")->entry_count);
-    bool several = rank >= 0 && strcmp(end, ".metadata") == 0; /* saved with use_collectives=False */
-    snprintf(out->how, sizeof out->how, "%s%s", dcp_how, several ? "" : dcp_merge);
+    snprintf(out->how, sizeof out->how, "%s", dcp_how);
     return true;
 }
 
@@ -332,7 +332,7 @@ static bool of_distcp(const char *path, ckpt__whole *out)
         out->what, sizeof out->what,
         "a record that rank %lld wrote for a PyTorch distributed checkpoint (DCP): its name and place are in .metadata beside it",
         (long long)rank);
-    snprintf(out->how, sizeof out->how, "%s%s", dcp_how, dcp_merge);
+    snprintf(out->how, sizeof out->how, "%s", dcp_how);
     return true;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Distributed checkpoints that torch writes now, by 1 to 4 ranks over gloo, read by the commands: names, dtypes, shapes, bytes and
-values are those that torch has, and one flipped byte is found.
+values are those that torch has, and one flipped byte is found. ckpt_restore gives the same bytes to a program in C
+(build/tests/interop/restore_crc, beside the commands), and torch and safetensors load the same from what ckpt-migrate makes.
 
 usage: dcp.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
@@ -21,11 +22,13 @@ try:
     import torch.multiprocessing as mp
     from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.fsdp import fully_shard
+    from safetensors.torch import load_file
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
 except ImportError as e:
-    checks.skip(f"torch with FSDP2 is not installed ({e})")
+    checks.skip(f"torch with FSDP2, or safetensors, is not installed ({e})")
 
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
+RESTORE = os.path.join(os.path.dirname(INSPECT), "../../tests/interop/restore_crc")
 torch.set_num_threads(1)
 
 
@@ -154,6 +157,39 @@ def compare(where):
     os.path.exists("raw") and os.remove("raw")
 
 
+def tensors_of(where):
+    return {name: t for name, t in torch.load(f"{where}.truth", weights_only=False).items() if isinstance(t, torch.Tensor)}
+
+
+def as_bound(name):
+    """What a state calls a tensor of a training; of others each is below w."""
+    return name[6:] if name.startswith("model.") else name.replace("optim.state.", "optimizer.", 1) if name.startswith("optim.") else name[2:]
+
+
+def restored(where):
+    """Every tensor into a buffer of a program in C, by the name that a state has for it."""
+    want = {name: (as_bound(name), crc(t)) for name, t in tensors_of(where).items()}
+    done = checks.run(RESTORE, where, *(["w"] if next(iter(want)).startswith("w.") else []))
+    if not check(f"{where}: restored", done.returncode == 0, done.stderr):
+        return
+    got = {name: (bound, found) for name, bound, found in (line.split("\t") for line in done.stdout.splitlines())}
+    check(f"{where}: all {len(want)} restored equal", got == want, [(n, got.get(n), want.get(n)) for n in sorted(got.keys() | want.keys()) if got.get(n) != want.get(n)][:4])
+
+
+def migrated(where):
+    """As one file of torch and of safetensors, loaded by them."""
+    for to, out in (("torch", "out.pt"), ("safetensors", "out.safetensors")):
+        done = checks.run(MIGRATE, "--to", to, "--lossy", "--force", where, out)
+        if not check(f"{where}: migrated to {to}", done.returncode == 0, done.stderr):
+            continue
+        got = {n: t for n, t in flat(torch.load(out, weights_only=True)) if isinstance(t, torch.Tensor)} if to == "torch" else load_file(out)
+        want = {as_bound(n) if to == "safetensors" and not n.startswith("w.") else n: t for n, t in tensors_of(where).items()}
+        if to == "safetensors" and "w.list.0.a" in want:
+            want["a"] = want.pop("w.list.0.a")          # the first dict of nothing but tensors is taken for the model
+        wrong = [n for n, t in want.items() if n not in got or (got[n].dtype, got[n].shape, crc(got[n])) != (t.dtype, t.shape, crc(t))]
+        check(f"{where}: {to} loads all {len(want)} equal", not wrong and got.keys() == want.keys(), f"{wrong[:5]} {sorted(got.keys() ^ want.keys())[:5]}")
+
+
 def as_torch_converts(where):
     """What torch's own converter makes of it, tensor by tensor."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -223,6 +259,7 @@ def main():
             with section(where):
                 write(kind, world, port)
                 compare(where)
+                restored(where)
         for where in ("fsdp22", "tp4"):
             with section(where):
                 as_torch_converts(where)
@@ -230,11 +267,10 @@ def main():
             flips("fsdp22", 60)
         with section("broken"):
             broken("fsdp22")
-        with section("whole tensors are migrated"):
-            done = checks.run(MIGRATE, "--to", "torch", "--lossy", "plain1", "plain.pt")
-            got = dict(flat(torch.load("plain.pt", weights_only=True))) if done.returncode in (0, 1) else {}
-            want = {n: t for n, t in torch.load("plain1.truth", weights_only=False).items() if isinstance(t, torch.Tensor)}
-            check("plain1 --to torch", want.keys() <= got.keys() and all(torch.equal(t, got[n]) for n, t in want.items()), done.stderr)
+        for where in ("plain1", "fsdp24", "tp4", "nocoll", "zstd"):
+            if os.path.isdir(where):
+                with section(f"{where} migrated"):
+                    migrated(where)
     checks.finish()
 
 

@@ -150,6 +150,14 @@ def check_migrated(migrate, what, path, tensors):
         check(f"{what}: {to} reads the same", not wrong, wrong[:4])
 
 
+def check_restored(inspect, what, path, tensors):
+    """By a program in C, beside the commands: every tensor into its buffer."""
+    done = run(os.path.join(os.path.dirname(inspect), "../../tests/interop/restore_crc"), path)
+    got = {line.split("\t")[0]: line.split("\t")[2] for line in done.stdout.splitlines()}
+    want = {t["name"]: t["crc32"] for t in tensors}
+    check(f"{what}: {len(want)} restored equal", done.returncode == 0 and got == want, f"{done.stderr} {sorted(want.keys() ^ got.keys())[:5]} of {len(got)}, {len(want)}")
+
+
 def one(inspect, migrate, name):
     m = make(name)
     m.save(f"{name}.keras")
@@ -162,6 +170,7 @@ def one(inspect, migrate, name):
         known, slots = check_owners(path, tensors, loaded)
         if path.endswith(".keras") and name not in ("attention",):
             check(f"{path}: all are told", known == slots, f"{known} of {slots}")
+        check_restored(inspect, path, path, tensors)
         check(f"{path}: verify", run(inspect, "verify", path).returncode == 0)
     if name in ("adam", "bfloat16", "amsgrad"):
         tensors = listed(inspect, f"{name}.keras")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes the distributed checkpoints of this folder anew: make_dcp.py, in it. torch 2.13.0 (CPU, gloo) and zstandard 0.25.0.
 
-Every tensor counts 0, 1, 2, ... in C order, in its own dtype.
+Every tensor counts 0, 1, 2, ... in C order, in its own dtype, where nothing else is said.
   cut/      two ranks: rows and columns over both, uneven; a rank with nothing; one that is not in C order; values of many kinds
   ranks/    the same with use_collectives=False: a list for each rank, and what both have in both
   zstd/     one rank, with the zstd extension
   bomb/     zstd/, where the record of `whole` is a frame that decodes to 64 MiB
   shards/   two ranks, by HuggingFaceStorageWriter
+  trained/  three ranks, FSDP2 and two steps of AdamW: parameters and their states lie in pieces, and do not count
 """
 import os
 import pickle
@@ -18,6 +19,8 @@ import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 import zstandard
 from torch.distributed.checkpoint._extension import ZStandard
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
 
@@ -47,10 +50,28 @@ def one_rank(rank, world):
     dist.destroy_process_group()
 
 
+def one_trainer(rank, world):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29618")
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 7), torch.nn.Linear(7, 2, bias=False))
+    fully_shard(net, mesh=init_device_mesh("cpu", (world,)))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for _ in range(2):
+        net(torch.randn(3, 4)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model, moments = get_state_dict(net, optimizer)
+    dcp.save({"model": model, "optim": moments}, checkpoint_id="trained")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def main():
-    for name in ("cut", "ranks", "zstd", "bomb", "shards"):
+    for name in ("cut", "ranks", "zstd", "bomb", "shards", "trained"):
         shutil.rmtree(name, ignore_errors=True)
     mp.start_processes(one_rank, (2,), nprocs=2, start_method="fork")
+    mp.start_processes(one_trainer, (3,), nprocs=3, start_method="fork")
     dcp.save(state(lambda t, dim: t), storage_writer=dcp.FileSystemWriter("zstd", _extensions=[ZStandard()]), no_dist=True)
     shutil.copytree("zstd", "bomb")
     with open("bomb/.metadata", "rb") as f:

@@ -85,7 +85,7 @@ END_TEST
 START_TEST(of_a_distributed_checkpoint)
 {
     ckpt_reader *reader = NULL;
-    is_part(data(".metadata"), CKPT_LOADER_OWN, "DCP, 2 entries", "dcp_to_torch");
+    is_part(data(".metadata"), CKPT_LOADER_OWN, "DCP, 2 entries", "ckpt-migrate --to torch DIR");
     ck_assert_int_eq(ckpt_reader_open(data("__0_0.distcp"), NULL, &reader, &err), CKPT_E_UNSUPPORTED);
     ck_assert_msg(strstr(err.message, "DCP") && !strstr(err.message, "head -c"), "%s", err.message);
     char command[700];
@@ -95,10 +95,10 @@ START_TEST(of_a_distributed_checkpoint)
     ck_assert_msg(strstr(err.message, "two archives"), "%s", err.message);
     snprintf(command, sizeof command, "cp '%s' '%s'", data(".metadata"), at("__1.metadata"));
     ck_assert_int_eq(system(command), 0);
-    is_part(at("__1.metadata"), CKPT_LOADER_OWN, "rank 1's list", "torch.distributed.checkpoint.load");
+    is_part(at("__1.metadata"), CKPT_LOADER_OWN, "rank 1's list", "ckpt-migrate --to torch DIR");
     ck_assert_ptr_null(strstr(ckpt_report_find(report, "part-of-checkpoint", NULL)->fix, "dcp_to_torch"));
     write_spec(at("__1_0.distcp"), "W");
-    is_part(at("__1_0.distcp"), CKPT_LOADER_OWN, "rank 1 wrote", "dcp_to_torch");
+    is_part(at("__1_0.distcp"), CKPT_LOADER_OWN, "rank 1 wrote", "ckpt-migrate --to torch DIR");
     write_spec(at("__1_0.pt"), "W");
     is_none(at("__1_0.pt"));
 }
