@@ -29,6 +29,22 @@ typedef struct symbol {
 #define TEXT(name) TEXT_OF(name)
 #define ROW(member, name) {TEXT(name), offsetof(ckpt__hdf5_library, member)},
 static const symbol symbols[] = {CKPT__HDF5_FUNCTIONS(ROW) CKPT__HDF5_NUMBERS(ROW)};
+static const symbol numbers[] = {CKPT__HDF5_NUMBERS(ROW)};
+
+/* A program that is linked with libhdf5 may have the numbers itself (copy relocations): then those of the library are never set. */
+static bool find_numbers(ckpt__hdf5_library *found)
+{
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        hid_t *number;
+        char *member = (char *)found + numbers[i].offset;
+        memcpy(&number, member, sizeof number);
+        if (*number <= 0 && (number = dlsym(RTLD_DEFAULT, numbers[i].name)))
+            memcpy(member, &number, sizeof number);
+        if (!number || *number <= 0)
+            return false;
+    }
+    return true;
+}
 
 static void fill(void *handle)
 {
@@ -47,7 +63,7 @@ static void fill(void *handle)
                  major, minor, release, H5_VERS_MAJOR, H5_VERS_MINOR);
         return;
     }
-    if (found.open() < 0)
+    if (found.open() < 0 || !find_numbers(&found))
         snprintf(problem, sizeof problem, "%s does not start", CKPT_HDF5_SONAME);
     else
         ckpt__hdf5 = found;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../child.h"
-#include "engine/execute.h"
+#include "engine/put.h"
 #include "../require.h"
 #include "../runner.h"
 
