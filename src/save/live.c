@@ -83,8 +83,7 @@ static bool is_plain(const ckpt_state *s)
 {
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
-        if (ckpt__memory_device(&b->memory).type != CKPT_DEVICE_CPU ||
-            !ckpt__is_c_order(b->shape, b->strides, b->ndim))
+        if (ckpt__memory_device(&b->memory).type != CKPT_DEVICE_CPU || !ckpt__is_c_order(b->shape, b->strides, b->ndim))
             return false;
     }
     return true;
