@@ -23,7 +23,7 @@ uint8_t ckpt__plan_swap_of(const ckpt__index *x, const ckpt__tensor *t)
 {
     uint8_t unit = 0;
     for (size_t i = 0; i < ckpt__view_count(t); i++) {
-        const ckpt__storage *s = &x->storages[ckpt__view_of(x, t, i).storage];
+        const ckpt__storage *s = &x->storages[t->whole ? t->storage : x->pieces[t->first_piece + i].storage];
         uint8_t own = s->extent.big_endian && s->unit > 1 ? s->unit : 1;
         if (i && own != unit)
             return 0;
@@ -149,29 +149,27 @@ static void set_whole(const ckpt__plan *p, ckpt__unit unit, ckpt__copy *c)
     c->bond = unit.bond;
     c->op = b->op;
     if (b->flags & CKPT__BOND_STORAGE) {
-        ckpt__span_of s = ckpt__unit_span(p, true, unit);
-        uint64_t size = (s.end - s.begin) % op->to_size ? 1 : op->to_size;
+        uint64_t size = (unit.end - unit.begin) % op->to_size ? 1 : op->to_size;
         c->op = size == op->to_size ? b->op : CKPT__OP_BYTES;
         c->from = b->from;
         c->to = b->to;
-        c->from_at = c->to_at = s.begin;
-        ckpt__copy_box_add(&c->box, (s.end - s.begin) / size, size, size);
+        c->from_at = c->to_at = unit.begin;
+        ckpt__copy_box_add(&c->box, (unit.end - unit.begin) / size, size, size);
         return;
     }
     const ckpt__tensor *from = &p->want.from->tensors[b->from], *to = &p->want.to->tensors[b->to];
-    ckpt__view v = ckpt__view_of(p->want.from, from, 0), w = ckpt__view_of(p->want.to, to, 0);
-    c->from = v.storage;
-    c->to = w.storage;
-    c->from_at = v.at;
-    c->to_at = w.at;
+    c->from = from->storage;
+    c->to = to->storage;
+    c->from_at = ckpt__whole_at(from);
+    c->to_at = ckpt__whole_at(to);
     if (op->granule > 1) { /* in C order, and its last byte may be no whole granule */
         c->op = CKPT__OP_BYTES;
         ckpt__copy_box_add(&c->box, to->info.nbytes, 1, 1);
         return;
     }
     for (uint32_t i = 0; i < from->info.ndim; i++)
-        ckpt__copy_box_add(&c->box, (uint64_t)v.size[i], (uint64_t)v.strides[i] * op->from_size,
-                           (uint64_t)w.strides[i] * op->to_size);
+        ckpt__copy_box_add(&c->box, (uint64_t)from->info.shape[i], (uint64_t)from->info.strides[i] * op->from_size,
+                           (uint64_t)to->info.strides[i] * op->to_size);
 }
 
 /* ---- the copies of a range */
@@ -220,13 +218,12 @@ static ckpt_status ask_whole(question *q, ckpt__unit unit, ckpt_error *err)
     ckpt__copy whole;
     set_whole(q->plan, unit, &whole);
     const ckpt__op *op = ckpt__plan_op(q->plan, whole.op);
-    ckpt__span_of s = ckpt__unit_span(q->plan, q->target, unit);
-    if (q->begin <= s.begin && s.end <= q->end)
+    if (q->begin <= unit.begin && unit.end <= q->end)
         return q->fn(q->ctx, &whole, err);
     q->whole = &whole;
     return ckpt__box_cut_bytes(whole.box.n, (const int64_t *)whole.box.size,
                                q->target ? whole.box.to_stride : whole.box.from_stride, q->target ? op->to_size : 1,
-                               behind(q->begin, s.begin), behind(q->end, s.begin), give_part, q, err);
+                               behind(q->begin, unit.begin), behind(q->end, unit.begin), give_part, q, err);
 }
 
 static ckpt_status give_meet(void *ctx, size_t row, const int64_t *lo, const int64_t *size, ckpt_error *err)
@@ -296,10 +293,9 @@ static ckpt_status ask(const ckpt__plan *p, bool target, uint32_t storage, uint6
             continue;
         }
         ckpt__unit unit = u->items[i++];
-        ckpt__span_of s = ckpt__unit_span(p, target, unit);
-        if (s.begin >= end)
+        if (unit.begin >= end)
             break;
-        if (s.end <= begin || unit.bond == UINT32_MAX)
+        if (unit.end <= begin || unit.bond == UINT32_MAX)
             continue;
         const ckpt__side *side = ckpt__side_of_bond(p, unit.bond, target);
         status = side ? ask_row(&q, side, unit, err) : ask_whole(&q, unit, err);
@@ -354,10 +350,15 @@ static ckpt_status add_up(ckpt__plan *p, ckpt_error *err)
 /* What is read must be there: a file that was cut short may have lost it. */
 static ckpt_status check_extents(const ckpt__plan *p, ckpt_error *err)
 {
+    bool any = false;
+    for (size_t i = 0; !any && i < p->want.from->storage_count; i++)
+        any = p->want.from->storages[i].extent.missing;
+    if (!any)
+        return CKPT_OK;
     for (size_t i = 0; i < p->want.bond_count; i++)
         for (size_t r = 0; r < ckpt__bond_rows(p, i, false); r++) {
             const ckpt__bond *b = &p->want.bonds[i];
-            ckpt__span_of s = ckpt__unit_span(p, false, (ckpt__unit){(uint32_t)i, (uint32_t)r});
+            ckpt__span_of s = ckpt__row_span(p, false, i, r);
             const ckpt__storage *storage = &p->want.from->storages[s.storage];
             const ckpt__extent *e = &storage->extent;
             bool lost = e->missing && (e->coding != CKPT__STORED || s.end > e->length);

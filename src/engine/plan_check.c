@@ -15,13 +15,12 @@ typedef struct place {
 
 static void place_of(const ckpt__plan *p, ckpt__unit u, place *out)
 {
-    ckpt__span_of s = ckpt__unit_span(p, true, u);
     const ckpt__bond *b = u.bond == UINT32_MAX ? NULL : &p->want.bonds[u.bond];
     const ckpt__op *op = b && !(b->flags & CKPT__BOND_STORAGE) ? ckpt__plan_op(p, b->op) : NULL;
     const ckpt__side *side = op ? ckpt__side_of_bond(p, u.bond, true) : NULL;
     ckpt__copy_box_init(&out->box);
-    out->at = s.begin;
-    out->end = s.end;
+    out->at = u.begin;
+    out->end = u.end;
     out->unit = 1;
     if (op && op->granule == 1) {
         const ckpt_tensor_info *t = &p->want.to->tensors[b->to].info;
@@ -36,10 +35,19 @@ static void place_of(const ckpt__plan *p, ckpt__unit u, place *out)
             ckpt__copy_box_add(&out->box, (uint64_t)lie.size[i], (uint64_t)strides[i] * out->unit,
                                (uint64_t)strides[i] * out->unit);
     } else
-        ckpt__copy_box_add(&out->box, s.end - s.begin, 1, 1); /* of a dtype below a byte: always in C order */
+        ckpt__copy_box_add(&out->box, u.end - u.begin, 1, 1); /* of a dtype below a byte: always in C order */
     out->bytes = out->unit;
     for (uint32_t i = 0; i < out->box.n; i++)
         out->bytes *= out->box.size[i];
+}
+
+/* Does the unit write each byte from its first to its last? Most do. */
+static bool is_run(const ckpt__plan *p, ckpt__unit u)
+{
+    if (u.bond == UINT32_MAX || p->want.bonds[u.bond].flags & CKPT__BOND_STORAGE)
+        return true;
+    const ckpt_tensor_info *t = &p->want.to->tensors[p->want.bonds[u.bond].to].info;
+    return !ckpt__side_of_bond(p, u.bond, true) && ckpt__is_c_order(t->shape, t->strides, t->ndim);
 }
 
 /* Can no element lie on another one, by the strides alone? Each is at least what those below it span. */
@@ -146,12 +154,11 @@ static ckpt_status find_aliases(ckpt__plan *p, const ckpt__unit *units, size_t c
     size_t longest = 0, before = 0;
     uint64_t end = 0;
     for (size_t i = 0; i < count; i++) {
-        ckpt__span_of s = ckpt__unit_span(p, true, units[i]);
+        ckpt__unit s = units[i];
         bool inside = i && s.end <= end && units[i].bond != UINT32_MAX, alias = false;
         if (inside && units[longest].bond != UINT32_MAX)
             alias = agrees(p, units[longest].bond, units[i].bond);
-        if (inside && !alias && before != longest && units[before].bond != UINT32_MAX &&
-            s.end <= ckpt__unit_span(p, true, units[before]).end)
+        if (inside && !alias && before != longest && units[before].bond != UINT32_MAX && s.end <= units[before].end)
             alias = agrees(p, units[before].bond, units[i].bond);
         if (alias && !set_alias(p, units[i].bond))
             return ckpt__fail_memory(err, "plan", p->want.bond_count / 8);
@@ -273,6 +280,8 @@ static ckpt_status check_cluster(const ckpt__plan *p, size_t storage, const ckpt
 {
     uint64_t bytes = 0;
     bool apart = count == 1;
+    if (apart && is_run(p, units[0]))
+        return CKPT_OK;
     for (size_t i = 0; i < count; i++) {
         place x;
         place_of(p, units[i], &x);
@@ -292,7 +301,7 @@ static ckpt_status check_storage(const ckpt__plan *p, size_t storage, ckpt_error
     size_t first = u->first[storage], last = u->first[storage + 1];
     ckpt_status status = CKPT_OK;
     for (size_t i = first; status == CKPT_OK && i < last; i++) {
-        ckpt__span_of s = ckpt__unit_span(p, true, u->items[i]);
+        ckpt__unit s = u->items[i];
         if (s.begin < end) {
             end = s.end > end ? s.end : end;
             continue;

@@ -18,10 +18,12 @@ typedef struct ckpt__side {
     ckpt__boxes *tree;       /* owned; NULL where there is one row, or none */
 } ckpt__side;
 
-/* One piece, or one whole tensor, that is written or read: where it lies makes its place among the others. */
+/* One piece, or one whole tensor, that is written or read: where it lies makes its place among the others, so it is kept: to look
+ * it up at each comparison takes longer than all else. */
 typedef struct ckpt__unit {
-    uint32_t bond; /* UINT32_MAX: a fill */
-    uint32_t row;  /* of the bond's side; of a fill its number; of a storage 0 its elements, 1 the bytes behind them */
+    uint64_t begin, end; /* bytes of the storage: first, and past the last */
+    uint32_t bond;       /* UINT32_MAX: a fill */
+    uint32_t row; /* of the bond's side; of a fill its number; of a storage 0 its elements, 1 the bytes behind them */
 } ckpt__unit;
 
 /* The units of one direction, by storage and place. Which of them lie in a range is found without looking at all: most[0] has the
@@ -50,7 +52,7 @@ struct ckpt__plan {
     uint64_t work; /* comparisons so far */
 };
 
-/* Where a unit lies in the storages of its direction: its first byte, and past its last. */
+/* Where a row lies in the storages of its direction: its first byte, and past its last. */
 typedef struct ckpt__span_of {
     uint32_t storage;
     uint64_t begin, end;
@@ -80,6 +82,12 @@ static inline const ckpt__side *ckpt__side_of_bond(const ckpt__plan *p, size_t b
     return p->of_bond && p->of_bond[bond][0] != UINT32_MAX ? &p->sides[p->of_bond[bond][target]] : NULL;
 }
 
+/* The first byte in its storage of a tensor that is whole. */
+static inline uint64_t ckpt__whole_at(const ckpt__tensor *t)
+{
+    return t->info.offset ? (uint64_t)t->info.offset * ckpt_dtype_bits(t->info.dtype) / 8 : 0;
+}
+
 /* ---- plan_sides.c */
 /* Makes the sides of all bonds that need them, and proves them: the rows of a source do not meet, and cover each row of the target. */
 ckpt_status ckpt__plan_make_sides(ckpt__plan *plan, ckpt_error *err);
@@ -92,7 +100,8 @@ ckpt_status ckpt__side_each(const ckpt__side *side, const int64_t *lo, const int
 /* ---- plan_units.c */
 ckpt_status ckpt__plan_make_units(ckpt__plan *plan, bool target, ckpt_error *err);
 void ckpt__units_free(ckpt__units *units);
-ckpt__span_of ckpt__unit_span(const ckpt__plan *plan, bool target, ckpt__unit unit);
+/* Of a row of a bond; not of a fill. */
+ckpt__span_of ckpt__row_span(const ckpt__plan *plan, bool target, size_t bond, size_t row);
 /* Rows of a bond on a side. */
 size_t ckpt__bond_rows(const ckpt__plan *plan, size_t bond, bool target);
 

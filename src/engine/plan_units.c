@@ -23,32 +23,40 @@ size_t ckpt__bond_rows(const ckpt__plan *p, size_t bond, bool target)
     return side ? side->count : to->info.nbytes > 0 && !ckpt__has_no_bytes(to);
 }
 
-ckpt__span_of ckpt__unit_span(const ckpt__plan *p, bool target, ckpt__unit unit)
+static uint32_t storage_of_row(const ckpt__plan *p, bool target, size_t bond, size_t row)
 {
-    if (unit.bond == UINT32_MAX) {
-        const ckpt__fill *f = &p->want.fills[unit.row];
-        return (ckpt__span_of){f->storage, f->begin, f->begin + f->size};
-    }
-    const ckpt__bond *b = &p->want.bonds[unit.bond];
+    const ckpt__bond *b = &p->want.bonds[bond];
+    const ckpt__side *side = ckpt__side_of_bond(p, bond, target);
+    if (b->flags & CKPT__BOND_STORAGE)
+        return target ? b->to : b->from;
+    return side ? side->rows[row].storage
+                : (target ? p->want.to->tensors[b->to] : p->want.from->tensors[b->from]).storage;
+}
+
+ckpt__span_of ckpt__row_span(const ckpt__plan *p, bool target, size_t bond, size_t row)
+{
+    const ckpt__bond *b = &p->want.bonds[bond];
     uint64_t reach = 0, bytes = 0;
     if (b->flags & CKPT__BOND_STORAGE) {
         uint64_t elements, tail;
         parts_of_storage(p, b, &elements, &tail);
-        bool main = elements && unit.row == 0;
+        bool main = elements && row == 0;
         return (ckpt__span_of){target ? b->to : b->from, main ? 0 : elements, main ? elements : elements + tail};
     }
     const ckpt__index *x = target ? p->want.to : p->want.from;
     const ckpt__tensor *t = &x->tensors[target ? b->to : b->from];
+    const ckpt__side *side = ckpt__side_of_bond(p, bond, target);
+    uint64_t at = side ? 0 : ckpt__whole_at(t);
+    if (!side && ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim))
+        return (ckpt__span_of){t->storage, at, at + t->info.nbytes};
     unsigned bits = ckpt_dtype_bits(t->info.dtype);
-    const ckpt__side *side = ckpt__side_of_bond(p, unit.bond, target);
     if (!side) {
-        ckpt__view v = ckpt__view_of(x, t, 0);
-        if (ckpt__view_extent(v.size, v.strides, t->info.ndim, &reach) && ckpt__nbytes(reach, bits, &bytes))
-            return (ckpt__span_of){v.storage, v.at, v.at + bytes};
-        return (ckpt__span_of){v.storage, v.at, v.at};
+        if (ckpt__view_extent(t->info.shape, t->info.strides, t->info.ndim, &reach))
+            (void)ckpt__nbytes(reach, bits, &bytes);
+        return (ckpt__span_of){t->storage, at, at + bytes};
     }
     ckpt__lie lie;
-    ckpt__side_row(side, unit.row, &lie);
+    ckpt__side_row(side, row, &lie);
     if (ckpt__view_extent(lie.size, lie.strides, lie.n, &reach))
         (void)ckpt__nbytes(reach, bits, &bytes);
     return (ckpt__span_of){lie.storage, lie.at, lie.at + bytes};
@@ -56,50 +64,27 @@ ckpt__span_of ckpt__unit_span(const ckpt__plan *p, bool target, ckpt__unit unit)
 
 /* ---- sorting */
 
-/* A unit, and where it lies: to look that up for each comparison would take longer than all else. */
-typedef struct placed {
-    uint64_t begin, end;
-    ckpt__unit unit;
-} placed;
-
 /* The longer one first: what lies inside of another comes behind it. */
 static int by_place(const void *a, const void *b)
 {
-    const placed *x = a, *y = b;
+    const ckpt__unit *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
     if (x->end != y->end)
         return x->end > y->end ? -1 : 1;
-    if (x->unit.bond != y->unit.bond)
-        return x->unit.bond < y->unit.bond ? -1 : 1;
-    return x->unit.row < y->unit.row ? -1 : x->unit.row > y->unit.row;
+    if (x->bond != y->bond)
+        return x->bond < y->bond ? -1 : 1;
+    return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Most come in the order of their places already. False: no memory. */
-static bool sort_storage(const ckpt__plan *p, bool target, ckpt__unit *items, size_t count)
+/* Most come in the order of their places already. */
+static void sort_storage(ckpt__unit *items, size_t count)
 {
-    uint64_t last = 0;
-    size_t sorted = 0;
-    for (; sorted < count; sorted++) {
-        ckpt__span_of s = ckpt__unit_span(p, target, items[sorted]);
-        if (sorted && s.begin <= last)
-            break;
-        last = s.begin;
-    }
-    if (sorted == count)
-        return true;
-    placed *all = malloc(count * sizeof *all);
-    if (!all)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        ckpt__span_of s = ckpt__unit_span(p, target, items[i]);
-        all[i] = (placed){s.begin, s.end, items[i]};
-    }
-    qsort(all, count, sizeof *all, by_place);
-    for (size_t i = 0; i < count; i++)
-        items[i] = all[i].unit;
-    free(all);
-    return true;
+    size_t sorted = 1;
+    while (sorted < count && items[sorted].begin > items[sorted - 1].begin)
+        sorted++;
+    if (sorted < count)
+        qsort(items, count, sizeof *items, by_place);
 }
 
 /* Is the row one that is neither read nor written? */
@@ -116,35 +101,34 @@ static size_t put_units(const ckpt__plan *p, bool target, size_t *at, ckpt__unit
     for (size_t i = 0; i < p->want.bond_count; i++) {
         size_t rows = ckpt__is_alias(p, i) ? 0 : ckpt__bond_rows(p, i, target);
         for (size_t r = 0; r < rows; r++) {
-            ckpt__unit u = {(uint32_t)i, (uint32_t)r};
             if (is_out(p, i, r, target))
                 continue;
-            size_t storage = ckpt__unit_span(p, target, u).storage;
             count++;
-            if (items)
-                items[at[storage]++] = u;
-            else
-                at[storage + 1]++;
+            if (items) {
+                ckpt__span_of s = ckpt__row_span(p, target, i, r);
+                items[at[s.storage]++] = (ckpt__unit){s.begin, s.end, (uint32_t)i, (uint32_t)r};
+            } else
+                at[(size_t)storage_of_row(p, target, i, r) + 1]++;
         }
     }
     for (size_t i = 0; target && i < p->want.fill_count; i++) {
-        size_t storage = p->want.fills[i].storage;
+        const ckpt__fill *f = &p->want.fills[i];
         count++;
         if (items)
-            items[at[storage]++] = (ckpt__unit){UINT32_MAX, (uint32_t)i};
+            items[at[f->storage]++] = (ckpt__unit){f->begin, f->begin + f->size, UINT32_MAX, (uint32_t)i};
         else
-            at[storage + 1]++;
+            at[(size_t)f->storage + 1]++;
     }
     return count;
 }
 
-static bool find_most(const ckpt__plan *p, bool target, ckpt__units *u)
+static bool find_most(ckpt__units *u)
 {
     for (int level = 0; level < 2 && u->count > CKPT__NEAR; level++) /* few are looked at one by one */
         if (!(u->most[level] = calloc(u->count / (level ? CKPT__FAR : CKPT__NEAR) + 1, sizeof **u->most)))
             return false;
     for (size_t i = 0; i < u->count && u->most[1]; i++) {
-        uint64_t end = ckpt__unit_span(p, target, u->items[i]).end;
+        uint64_t end = u->items[i].end;
         uint64_t *near = &u->most[0][i / CKPT__NEAR], *far = &u->most[1][i / CKPT__FAR];
         *near = end > *near ? end : *near;
         *far = end > *far ? end : *far;
@@ -167,11 +151,9 @@ ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
     put_units(p, target, u->first, u->items); /* each moves on to where the next begins */
     memmove(u->first + 1, u->first, storages * sizeof *u->first);
     u->first[0] = 0;
-    bool made = true;
-    for (size_t i = 0; made && i < storages; i++)
-        if (u->first[i + 1] - u->first[i] > 1)
-            made = sort_storage(p, target, u->items + u->first[i], u->first[i + 1] - u->first[i]);
-    return made && find_most(p, target, u) ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
+    for (size_t i = 0; i < storages; i++)
+        sort_storage(u->items + u->first[i], u->first[i + 1] - u->first[i]);
+    return find_most(u) ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
 }
 
 void ckpt__units_free(ckpt__units *u)
@@ -216,9 +198,9 @@ ckpt_status ckpt__plan_source_runs(const ckpt__plan *p, uint32_t storage, uint64
     if (!u->first || storage >= p->want.from->storage_count)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "plan", "it was not made to answer of storage %u", storage);
     for (size_t i = u->first[storage]; status == CKPT_OK && i < u->first[storage + 1]; i++) {
-        ckpt__span_of s = ckpt__unit_span(p, false, u->items[i]);
+        ckpt__unit s = u->items[i];
         bool asked;
-        if ((status = is_asked_for(p, u->items[i], &asked, err)) < 0 || !asked)
+        if ((status = is_asked_for(p, s, &asked, err)) < 0 || !asked)
             continue;
         if (s.begin > end && s.begin - end > hole && end > begin) {
             status = fn(ctx, begin, end, err);

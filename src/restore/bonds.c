@@ -64,7 +64,12 @@ static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ck
     t->info.name = b->name;
     t->info.dtype = b->dtype;
     t->info.ndim = b->ndim;
-    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, b->shape, b->strides, 0, err);
+    t->info.shape = b->shape; /* the state's, which outlives the plan; it was checked when it was bound */
+    t->info.strides = b->strides;
+    t->info.nbytes = b->nbytes;
+    t->storage = (uint32_t)(x->storage_count - 1);
+    t->whole = true;
+    return CKPT_OK;
 }
 
 static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
@@ -97,8 +102,14 @@ static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckp
 ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
 {
     ckpt__restore_bonds *b = &r->bonds;
+    size_t count = 0;
     ckpt_status status = CKPT_OK;
-    if (!(b->places = ckpt__index_new(0)))
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; i < r->sides[n].state->count; i++)
+            count += r->sides[n].items[i].tensor != SIZE_MAX;
+    if (!(b->places = ckpt__index_new(0)) || !ckpt__index_reserve(b->places, count, count) ||
+        !ckpt__grow(&b->bonds, &b->bond_capacity, count, sizeof *b->bonds) ||
+        !ckpt__grow(&b->owners, &b->owner_capacity, count, sizeof *b->owners))
         return no_memory(r, err);
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; status == CKPT_OK && i < r->sides[n].state->count; i++)
