@@ -403,6 +403,11 @@ ckpt_status ckpt__plan_new(const ckpt__plan_want *want, ckpt__plan **out, ckpt_e
     return CKPT_OK;
 }
 
+uint64_t ckpt__plan_memory(const ckpt__plan *p)
+{
+    return (p->out.count + p->in.count) * sizeof(ckpt__unit);
+}
+
 void ckpt__plan_free(ckpt__plan *p)
 {
     if (!p)

@@ -64,6 +64,7 @@ typedef struct ckpt__plan ckpt__plan;
 ckpt_status ckpt__plan_new(const ckpt__plan_want *want, ckpt__plan **out, ckpt_error *err);
 void ckpt__plan_free(ckpt__plan *plan);
 void ckpt__plan_totals_of(const ckpt__plan *plan, ckpt__plan_totals *out);
+uint64_t ckpt__plan_memory(const ckpt__plan *plan); /* bytes that grow with the bonds, beside the bonds themselves */
 
 /* What it was made of. */
 const ckpt__index *ckpt__plan_source_index(const ckpt__plan *plan);

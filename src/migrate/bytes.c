@@ -349,7 +349,7 @@ const ckpt__convert_counts *ckpt__bytes_cast_counts(ckpt__bytes *b)
 
 uint64_t ckpt__bytes_memory(const ckpt__bytes *b)
 {
-    return b->count * (sizeof *b->bonds + 2 * sizeof(uint32_t));
+    return b->count * sizeof *b->bonds + ckpt__plan_memory(b->plan);
 }
 
 /* ---- what it comes to */
