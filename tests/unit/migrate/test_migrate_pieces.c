@@ -117,7 +117,7 @@ static void compare(uint64_t seed, const char *path, bool cast)
     for (size_t i = 0; i < tensor_count; i++) {
         const made *m = &tensors[i];
         char name[] = {'t', (char)('0' + i), 0};
-        bool uses;
+        bool uses = false;
         size_t at, n = expect_elements(m, cast, UINT32_MAX, want, &uses);
         ck_assert_msg(ckpt_reader_find(r, name, 2, &at, &err) == CKPT_OK, "seed %llu: no %s", (unsigned long long)seed,
                       name);
