@@ -16,6 +16,7 @@ static const char *const harmless[] = {
     "inflate*",
     "crc32*",
     "isal_*",
+    "ZSTD_*",
     /* the compiler, its sanitizers and its checks */
     "__asan_*",
     "__lsan_*",
