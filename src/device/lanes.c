@@ -83,10 +83,13 @@ ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
 
 ckpt_status ckpt__lanes_ring(ckpt__lanes *l, ckpt_error *err)
 {
-    if (!l->ring_ops)
-        return make_ring(l, l->lanes[0].ops, err);
-    return l->ring[CKPT__RING - 1].data ? CKPT_OK
-                                        : ckpt__fail(err, CKPT_E_DEVICE, "pinned buffers", "they could not be made");
+    if (!l->ring_ops) {
+        l->ring_error = (ckpt_error)CKPT_ERROR_INIT;
+        l->ring_status = make_ring(l, l->lanes[0].ops, &l->ring_error);
+    }
+    if (l->ring_status < 0 && err) /* whoever asks later hears why, too */
+        *err = l->ring_error;
+    return l->ring_status;
 }
 
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err)

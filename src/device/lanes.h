@@ -49,6 +49,8 @@ typedef struct ckpt__lanes {
     size_t block;                     /* bytes of a slot; 0: the ring is not made yet */
     size_t next;                      /* slot to be given next, 0 to CKPT__RING - 1 */
     const ckpt__device_ops *ring_ops; /* static: who made the buffers; NULL: not yet made */
+    ckpt_status ring_status;          /* of the one attempt to make them, and why it failed */
+    ckpt_error ring_error;
 } ckpt__lanes;
 
 /* The lane of a device (made when first asked for); NULL in *out for the cpu. It first follows the caller's
