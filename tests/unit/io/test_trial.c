@@ -1,0 +1,203 @@
+/* A call in a process of its own: what it gives back, what becomes of its crashes, and what is said where there is no such process. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "../runner.h"
+#include "io/trial.h"
+
+static ckpt_error err;
+static int fail_pipe, fail_fork, cut_reads;
+static long forks, interrupted;
+
+int __real_pipe2(int ends[2], int flags);
+int __wrap_pipe2(int ends[2], int flags);
+int __wrap_pipe2(int ends[2], int flags)
+{
+    errno = fail_pipe;
+    return fail_pipe ? -1 : __real_pipe2(ends, flags);
+}
+
+pid_t __real_fork(void);
+pid_t __wrap_fork(void);
+pid_t __wrap_fork(void)
+{
+    errno = fail_fork;
+    forks += !fail_fork;
+    return fail_fork ? -1 : __real_fork();
+}
+
+/* Every second call is interrupted, every other gives one byte. */
+ssize_t __real_read(int fd, void *to, size_t n);
+ssize_t __wrap_read(int fd, void *to, size_t n);
+ssize_t __wrap_read(int fd, void *to, size_t n)
+{
+    if (!cut_reads)
+        return __real_read(fd, to, n);
+    if (++cut_reads % 2) {
+        interrupted++;
+        errno = EINTR;
+        return -1;
+    }
+    return __real_read(fd, to, 1);
+}
+
+ssize_t __real_write(int fd, const void *from, size_t n);
+ssize_t __wrap_write(int fd, const void *from, size_t n);
+ssize_t __wrap_write(int fd, const void *from, size_t n)
+{
+    return __real_write(fd, from, cut_reads && n > 3 ? 3 : n);
+}
+
+static void setup(void)
+{
+    err = (ckpt_error)CKPT_ERROR_INIT;
+    fail_pipe = fail_fork = cut_reads = 0;
+    forks = interrupted = 0;
+}
+
+static ckpt_status counts(void *ctx, ckpt_error *e)
+{
+    (void)e;
+    ++*(int *)ctx;
+    return CKPT_OK;
+}
+
+static ckpt_status refuses(void *ctx, ckpt_error *e)
+{
+    (void)ctx;
+    return ckpt__fail(e, CKPT_E_UNSUPPORTED, "a.file", "version 9 is not known");
+}
+
+static ckpt_status crashes(void *ctx, ckpt_error *e)
+{
+    (void)e;
+    raise(*(int *)ctx);
+    return CKPT_OK;
+}
+
+static ckpt_status never_ends(void *ctx, ckpt_error *e)
+{
+    (void)e;
+    for (volatile long i = 0;; i++)
+        if (i < 0)
+            return *(ckpt_status *)ctx;
+}
+
+static ckpt_status leaves(void *ctx, ckpt_error *e)
+{
+    (void)e;
+    _exit(*(int *)ctx);
+}
+
+static ckpt_status trial(ckpt_status (*fn)(void *, ckpt_error *), void *ctx)
+{
+    return ckpt__trial(fn, ctx, 1, "a.file", "the library", &err);
+}
+
+static int open_files(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+START_TEST(gives_status_and_error_and_changes_nothing)
+{
+    int calls = 0, files = open_files();
+    ck_assert_int_eq(trial(counts, &calls), CKPT_OK);
+    ck_assert_int_eq(calls, 0);
+    ck_assert_int_eq(forks, 1);
+    ck_assert_int_eq(trial(refuses, NULL), CKPT_E_UNSUPPORTED);
+    ck_assert_str_eq(err.object, "a.file");
+    ck_assert_ptr_nonnull(strstr(err.message, "version 9 is not known"));
+    ck_assert_int_eq(ckpt__trial(refuses, NULL, 1, "a.file", "the library", NULL), CKPT_E_UNSUPPORTED);
+    ck_assert_int_eq(open_files(), files);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+}
+END_TEST
+
+/* Whatever the program does with that signal. */
+static void handler(int number)
+{
+    (void)number;
+    _exit(99);
+}
+
+START_TEST(a_crash_is_damage)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGKILL};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        int number = signals[i];
+        if (number != SIGKILL && i % 2)
+            signal(number, handler);
+        ck_assert_int_eq(trial(crashes, &number), CKPT_E_DAMAGED);
+        ck_assert_ptr_nonnull(strstr(err.message, "the library crashes on it"));
+        if (number != SIGKILL)
+            signal(number, SIG_DFL);
+    }
+    int status = 0;
+    ck_assert_int_eq(trial(leaves, &status), CKPT_E_DAMAGED); /* it says nothing: no answer is no success */
+    ck_assert_int_eq(trial(never_ends, &status), CKPT_E_DAMAGED);
+}
+END_TEST
+
+/* Where the program reaps its children itself, there is none to wait for. */
+START_TEST(a_program_that_ignores_its_children)
+{
+    int calls = 0;
+    signal(SIGCHLD, SIG_IGN);
+    ck_assert_int_eq(trial(counts, &calls), CKPT_OK);
+    ck_assert_int_eq(trial(refuses, NULL), CKPT_E_UNSUPPORTED);
+    signal(SIGCHLD, SIG_DFL);
+}
+END_TEST
+
+START_TEST(short_and_interrupted_calls)
+{
+    int calls = 0, number = SIGSEGV;
+    cut_reads = 1;
+    ck_assert_int_eq(trial(counts, &calls), CKPT_OK);
+    ck_assert_int_gt(interrupted, 100);
+    ck_assert_int_eq(trial(refuses, NULL), CKPT_E_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(err.message, "version 9 is not known"));
+    ck_assert_int_eq(trial(crashes, &number), CKPT_E_DAMAGED);
+}
+END_TEST
+
+START_TEST(no_process_to_be_had)
+{
+    int calls = 0, files = open_files();
+    fail_pipe = EMFILE;
+    ck_assert_int_eq(trial(counts, &calls), CKPT_E_SYSTEM);
+    ck_assert_int_eq(err.sys_errno, EMFILE);
+    ck_assert_ptr_nonnull(strstr(err.message, "no pipe for a trial of the library"));
+    fail_pipe = 0;
+    fail_fork = EAGAIN;
+    ck_assert_int_eq(trial(counts, &calls), CKPT_E_SYSTEM);
+    ck_assert_int_eq(err.sys_errno, EAGAIN);
+    ck_assert_ptr_nonnull(strstr(err.message, "no process for a trial of the library"));
+    ck_assert_int_eq(calls, 0);
+    ck_assert_int_eq(open_files(), files);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("trial");
+    TCase *t = tcase_create("trial");
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_add_test(t, gives_status_and_error_and_changes_nothing);
+    tcase_add_test(t, a_crash_is_damage);
+    tcase_add_test(t, a_program_that_ignores_its_children);
+    tcase_add_test(t, short_and_interrupted_calls);
+    tcase_add_test(t, no_process_to_be_had);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
