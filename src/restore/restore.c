@@ -99,7 +99,7 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
         return ckpt__fail_memory(err, r->path, 0);
     if (!(side->memory = ckpt__arena_new(0)))
         return ckpt__fail_memory(err, r->path, 0);
-    ckpt_status status = ckpt__state_check_bound(side->state, true, err);
+    ckpt_status status = ckpt__state_check_bound(side->state, true, true, err);
     if (status == CKPT_OK)
         status = name_things(r, side, err);
     if (status == CKPT_OK)
@@ -169,6 +169,7 @@ static void release_new(ckpt__target_state *side)
 static void adopt(ckpt__target_state *side)
 {
     ckpt_state *s = side->state;
+    ckpt__state_changed(s);
     for (size_t i = 0; i < s->count; i++) {
         ckpt__binding *b = &s->bindings[i];
         const ckpt__item *item = &side->items[i];

@@ -170,6 +170,8 @@ static bool can_snapshot(ckpt_run *run)
     ckpt_error err = CKPT_ERROR_INIT;
     if (run->options.synchronous)
         return false;
+    if (ckpt__snapshot_is_ready(&run->snapshot, run->state))
+        return true;
     ckpt_status status = ckpt__snapshot_measure(run->state, &need)
                              ? ckpt__snapshot_reserve(&run->snapshot, &need, run->options.snapshot_limit, &err)
                              : ckpt__fail_memory(&err, "snapshot", UINT64_MAX);

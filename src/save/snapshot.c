@@ -117,18 +117,13 @@ ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need 
 /* Is each tensor where it was, and bound as it was? */
 static bool is_planned(const ckpt__snapshot *s, const ckpt_state *state)
 {
-    const ckpt__index *x = s->memory;
-    bool same = s->copy.plan && x->tensor_count == state->count;
-    for (size_t i = 0; same && i < state->count; i++) {
-        const ckpt__binding *b = &state->bindings[i];
-        const ckpt__extent *e = &x->storages[i].extent;
-        const ckpt_tensor_info *t = &x->tensors[i].info;
-        ckpt_device device = x->devices ? x->devices[e->device] : ckpt_cpu();
-        same = e->memory == b->data && e->size == b->span && t->dtype == b->dtype && t->shape == b->shape &&
-               t->strides == b->strides && t->name.data == b->name.data &&
-               ckpt_device_equal(device, ckpt__memory_device(&b->memory));
-    }
-    return same;
+    return s->copy.plan && s->version == state->version;
+}
+
+bool ckpt__snapshot_is_ready(const ckpt__snapshot *s, const ckpt_state *state)
+{
+    return is_planned(s, state) && !state->value_count && s->kept->storages[HOST].extent.size <= s->host_size &&
+           s->kept->storages[PINNED].extent.size <= s->pinned_size;
 }
 
 static void forget_plan(ckpt__snapshot *s)
@@ -137,6 +132,48 @@ static void forget_plan(ckpt__snapshot *s)
     ckpt__index_free(s->memory);
     ckpt__index_free(s->kept);
     s->memory = s->kept = NULL;
+    free(s->copies);
+    s->copies = NULL;
+    s->copy_count = s->copy_capacity = 0;
+}
+
+/* Do the elements lie on both sides in the same way? Then the bytes that they span, else 0. */
+static uint64_t span_alike(const ckpt__copy_box *box, uint64_t item, uint64_t *bytes)
+{
+    uint64_t span = *bytes = item;
+    for (uint32_t i = 0; i < box->n; i++) {
+        if (box->from_stride[i] != box->to_stride[i])
+            return 0;
+        span += (box->size[i] - 1) * box->from_stride[i];
+        *bytes *= box->size[i];
+    }
+    return span;
+}
+
+/* Joins the one before where it goes on on both sides, or where both are the plan's. */
+static ckpt_status note_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
+{
+    ckpt__snapshot *s = ctx;
+    uint32_t item = ckpt__plan_op_of(s->copy.plan, c->op)->from_size;
+    uint64_t bytes, span = span_alike(&c->box, item, &bytes);
+    ckpt__host_copy now = {.to = c->to_at, .size = item}, *last = s->copy_count ? &s->copies[s->copy_count - 1] : NULL;
+    if (span && span == bytes) {
+        now.from = (const char *)s->memory->storages[c->from].extent.memory + c->from_at;
+        now.size = span;
+    }
+    for (uint32_t i = 0; !now.from && i < c->box.n; i++)
+        now.size += (c->box.size[i] - 1) * c->box.to_stride[i];
+    uint64_t end = now.to + now.size, last_end = last ? last->to + last->size : 0;
+    bool joins = last && (now.from ? last->from && now.to == last_end && now.from == last->from + last->size
+                                   : !last->from && now.to <= last_end);
+    if (joins) {
+        last->size = end > last_end ? end - last->to : last->size;
+        return CKPT_OK;
+    }
+    if (!ckpt__grow(&s->copies, &s->copy_capacity, s->copy_count + 1, sizeof *s->copies))
+        return ckpt__fail_memory(err, "snapshot", s->copy_count * sizeof *s->copies);
+    s->copies[s->copy_count++] = now;
+    return CKPT_OK;
 }
 
 static ckpt_status plan_copy(ckpt__snapshot *s, const ckpt_state *state, ckpt_error *err)
@@ -157,20 +194,12 @@ static ckpt_status plan_copy(ckpt__snapshot *s, const ckpt_state *state, ckpt_er
     if (status == CKPT_OK)
         status = ckpt__same_new(&want, &s->copy, err);
     free(snaps);
+    if (status == CKPT_OK)
+        status = ckpt__plan_target(s->copy.plan, HOST, 0, need.host, note_copy, s, err);
+    if (status < 0)
+        forget_plan(s);
+    s->version = state->version;
     return status;
-}
-
-/* Do the elements lie on both sides in the same way? Then the bytes that they span, else 0. */
-static uint64_t span_alike(const ckpt__copy_box *box, uint64_t item, uint64_t *bytes)
-{
-    uint64_t span = *bytes = item;
-    for (uint32_t i = 0; i < box->n; i++) {
-        if (box->from_stride[i] != box->to_stride[i])
-            return 0;
-        span += (box->size[i] - 1) * box->from_stride[i];
-        *bytes *= box->size[i];
-    }
-    return span;
 }
 
 /* ---- from devices: all copies are queued before any is waited for */
@@ -252,29 +281,46 @@ static ckpt_status queue_all(queue *q, ckpt_error *err)
  * a copy does well to stay in the cache, for the writer. */
 enum { UNIT = 4 << 20, STREAMED = 8 << 20 };
 
-static ckpt_status copy_one(void *ctx, const ckpt__copy *c, ckpt_error *err)
+static ckpt_status copy_strided(void *ctx, const ckpt__copy *c, ckpt_error *err)
 {
     const ckpt__snapshot *s = ctx;
     const ckpt__op *op = ckpt__plan_op_of(s->copy.plan, c->op);
     const char *from = (const char *)s->memory->storages[c->from].extent.memory + c->from_at;
-    char *to = s->host + c->to_at;
-    uint64_t bytes, span = span_alike(&c->box, op->from_size, &bytes);
-    if (!span || span != bytes)
-        return ckpt__box_move(op, &c->box, from, to, NULL, ckpt__plan_name_of(s->copy.plan, c->bond), err);
-    if (s->kept->storages[HOST].extent.size > STREAMED)
-        ckpt__copy_stream_part(to, from, (size_t)bytes);
-    else
-        memcpy(to, from, (size_t)bytes);
-    return CKPT_OK;
+    return ckpt__box_move(op, &c->box, from, s->host + c->to_at, NULL, ckpt__plan_name_of(s->copy.plan, c->bond), err);
+}
+
+/* The first copy that ends behind a byte of the part. */
+static size_t find_copy(const ckpt__snapshot *s, uint64_t at)
+{
+    size_t low = 0, high = s->copy_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->copies[middle].to + s->copies[middle].size <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static ckpt_status copy_unit(void *ctx, unsigned worker, size_t unit, ckpt_error *err)
 {
     ckpt__snapshot *s = ctx;
-    uint64_t size = s->kept->storages[HOST].extent.size, begin = (uint64_t)unit * UNIT;
+    uint64_t size = s->kept->storages[HOST].extent.size, begin = (uint64_t)unit * UNIT,
+             end = size - begin < UNIT ? size : begin + UNIT;
+    bool streamed = size > STREAMED;
+    ckpt_status status = CKPT_OK;
     (void)worker;
-    ckpt_status status =
-        ckpt__plan_target(s->copy.plan, HOST, begin, size - begin < UNIT ? size : begin + UNIT, copy_one, s, err);
+    for (size_t i = find_copy(s, begin); status == CKPT_OK && i < s->copy_count && s->copies[i].to < end; i++) {
+        const ckpt__host_copy *c = &s->copies[i];
+        uint64_t first = c->to > begin ? c->to : begin, last = c->to + c->size < end ? c->to + c->size : end;
+        if (!c->from)
+            status = ckpt__plan_target(s->copy.plan, HOST, first, last, copy_strided, s, err);
+        else if (streamed)
+            ckpt__copy_stream_part(s->host + first, c->from + (first - c->to), (size_t)(last - first));
+        else
+            memcpy(s->host + first, c->from + (first - c->to), (size_t)(last - first));
+    }
     ckpt__copy_stream_end();
     return status;
 }

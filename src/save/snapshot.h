@@ -10,6 +10,13 @@ typedef struct ckpt__snap {
     bool as_lies; /* the copy has the tensor's strides; else it is in C order */
 } ckpt__snap;
 
+/* Bytes [to, to + size) of the host's part, in ascending order of `to`. What lies side by side on both sides is one, so there are
+ * no more of them than tensors. */
+typedef struct ckpt__host_copy {
+    const char *from; /* NULL: strided, by the plan */
+    uint64_t to, size;
+} ckpt__host_copy;
+
 /* Kept from save to save: its memory is mapped, filled in with pages (huge ones where the system has them) and, for
  * what lies on devices, page-locked once; and the plan of the copy, for as long as the state's tensors are where they
  * were. All zero is empty.
@@ -33,7 +40,10 @@ typedef struct ckpt__snapshot {
     const ckpt__device_ops *pinned_ops; /* static: who made `pinned`; NULL: nobody was asked yet */
     ckpt__index *memory, *kept; /* owned: where the tensors are, and where their copies; NULL: nothing was taken yet */
     ckpt__same copy;            /* from the one to the other */
-    ckpt__state_index saved;    /* owned: of the last take */
+    ckpt__host_copy *copies;    /* heap, owned: what it copies on the host; NULL: nothing */
+    size_t copy_count, copy_capacity;
+    uint64_t version;        /* of the state that all this was made of */
+    ckpt__state_index saved; /* owned: of the last take */
     /* while it is read */
     ckpt__same same;  /* from the copies to saved.index */
     ckpt__pull *pull; /* owned; NULL: nothing was read of this take */
@@ -56,6 +66,8 @@ ckpt_status ckpt__snapshot_reserve(ckpt__snapshot *s, const ckpt__snapshot_need 
  * the state's memory is needed any more, and the trainer's streams go on. */
 ckpt_status ckpt__snapshot_take(ckpt__snapshot *s, const ckpt_state *state, uint64_t limit, unsigned threads,
                                 const char *label, ckpt_error *err);
+/* Is it made for what the state binds now, and has it room? Then there is nothing to measure and to reserve. */
+bool ckpt__snapshot_is_ready(const ckpt__snapshot *s, const ckpt_state *state);
 void ckpt__snapshot_payload(ckpt__snapshot *s, ckpt__payload *payload);
 uint64_t ckpt__snapshot_bytes(const ckpt__snapshot *s);
 void ckpt__snapshot_free(ckpt__snapshot *s);

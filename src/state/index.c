@@ -88,6 +88,7 @@ static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool w
             return status;
         if (!storage)
             return ckpt__fail_memory(err, b->name.data, 0);
+        p->driver |= !b->ours && b->memory.kind == CKPT_MEMORY_DEVICE;
         storage->name = b->name;
         storage->extent.size = b->nbytes;
         ckpt_device_name(ckpt__memory_device(&b->memory), device);
@@ -121,9 +122,12 @@ static ckpt_status take_tree(const ckpt_state *state, ckpt__state_index *p, cons
 ckpt_status ckpt__state_index_take(const ckpt_state *state, bool weights_only, const char *label,
                                    ckpt__state_index *out, ckpt_error *err)
 {
-    *out = (ckpt__state_index){
-        .step = -1, .bindings = state->count, .aliases = state->alias_count, .groups = state->group_count};
-    ckpt_status status = ckpt__state_check_bound(state, !weights_only, err);
+    *out = (ckpt__state_index){.step = -1,
+                               .bindings = state->count,
+                               .aliases = state->alias_count,
+                               .groups = state->group_count,
+                               .version = state->version};
+    ckpt_status status = ckpt__state_check_bound(state, true, !weights_only, err);
     if (status < 0)
         return status;
     if (!(out->index = ckpt__index_new(0)))
@@ -145,9 +149,11 @@ ckpt_status ckpt__state_index_renew(const ckpt_state *state, const char *label, 
         ckpt__state_index_free(saved);
         return ckpt__state_index_take(state, false, label, saved, err);
     }
-    ckpt_status status = ckpt__state_check_bound(state, true, err);
-    for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
+    bool moved = saved->version != state->version;
+    ckpt_status status = ckpt__state_check_bound(state, moved, true, err);
+    for (size_t i = 0; status == CKPT_OK && (moved || saved->driver) && i < state->count; i++)
         status = ckpt__state_check_now(state, &state->bindings[i], err);
+    saved->version = state->version;
     ckpt__arena_free(saved->values);
     saved->values = NULL;
     if (status == CKPT_OK)

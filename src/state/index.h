@@ -23,6 +23,8 @@ typedef struct ckpt__state_index {
     int64_t step;             /* completed steps, by the scalar "step"; -1: not known */
     size_t bindings, aliases; /* how many of the tensors are bindings, and how many aliases */
     size_t groups;            /* of the state when it was taken */
+    uint64_t version;         /* of the state when its bindings were looked at last */
+    bool driver;              /* some binding is memory of a device that is not ours: the driver is asked each time */
     char **blobs;
     size_t blob_count;   /* heap, owned: the bytes of the values of hooks; NULL: none */
     uint64_t blob_bytes; /* of all blobs */

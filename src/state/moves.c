@@ -142,12 +142,12 @@ static ckpt_status refuse(const char *name, const char *again, size_t others, ck
                       again ? " under its arena's name, '" : "", again ? again : "", again ? "'" : "", more);
 }
 
-ckpt_status ckpt__state_check_bound(const ckpt_state *s, bool values, ckpt_error *err)
+ckpt_status ckpt__state_check_bound(const ckpt_state *s, bool tensors, bool values, ckpt_error *err)
 {
     const ckpt__binding *first = NULL;
     const ckpt__scalar *value = NULL;
     size_t count = 0;
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; tensors && i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
         first = b->away && !first ? b : first;
         count += b->away;

@@ -210,6 +210,7 @@ ckpt_status ckpt__spans_move(ckpt_state *state, size_t first, size_t count, cons
 {
     ckpt__place_of *was = malloc((count + 1) * sizeof *was);
     size_t added = 0;
+    ckpt__state_changed(state);
     ckpt_status status = was ? look_again(state, err) : ckpt__fail_memory(err, "overlap check", count * sizeof *was);
     if (status < 0) {
         free(was);

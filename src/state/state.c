@@ -16,7 +16,14 @@ ckpt_state *ckpt_state_new(void)
         ckpt_state_free(s);
         return NULL;
     }
+    ckpt__state_changed(s);
     return s;
+}
+
+void ckpt__state_changed(ckpt_state *s)
+{
+    static uint64_t versions;
+    s->version = __atomic_add_fetch(&versions, 1, __ATOMIC_RELAXED);
 }
 
 void ckpt__memory_release(ckpt_device device, void *data)
@@ -292,6 +299,7 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
     if ((status = ckpt__spans_add(s, s->count, err)) < 0 || (status = add_name(s, b.name, s->count, err)) < 0)
         return status;
     s->count++;
+    ckpt__state_changed(s);
     return CKPT_OK;
 }
 
@@ -422,6 +430,7 @@ static ckpt_status make(ckpt_device wanted, uint64_t nbytes, void **data, ckpt_d
 ckpt_status ckpt_state_allocate(ckpt_state *s, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
+    ckpt__state_changed(s);
     for (size_t i = 0; status == CKPT_OK && i < s->arena_count; i++)
         if (!s->arenas[i].data)
             status = make(s->arenas[i].wanted, s->arenas[i].nbytes, &s->arenas[i].data, &s->arenas[i].device, err);

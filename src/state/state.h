@@ -127,8 +127,13 @@ struct ckpt_state {
     ckpt__span *spans; /* owned: who lies where (overlap.c); NULL: no memory is bound yet, or spans_lost */
     bool spans_lost;   /* they could not be put back for want of memory: they are made anew at the next
                                    * bind */
+    uint64_t version;  /* another number after each change of what is bound, and where (ckpt__state_changed) */
     bool poisoned;     /* a restore failed midway: the state holds a mixture, and no save takes it */
 };
+
+/* What is bound has changed, or lies elsewhere: the state gets a version that no state of this process had. Whoever knows a state by
+ * its version need not look at its bindings again. */
+void ckpt__state_changed(ckpt_state *state);
 
 /* The trainer's streams, for ckpt__lanes_get. */
 static inline ckpt__caller_streams ckpt__state_streams(const ckpt_state *state)
@@ -160,8 +165,8 @@ bool ckpt__scalar_integer(const ckpt__scalar *s, int64_t *value);
 bool ckpt__state_step(const ckpt_state *state, int64_t *value);
 /* CKPT_E_ARGUMENT: a name that cannot be bound. what: the object of the message. */
 ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *err);
-/* CKPT_E_ARGUMENT: a tensor or, where values counts, a variable was bound to NULL (ckpt_state_rebind). */
-ckpt_status ckpt__state_check_bound(const ckpt_state *state, bool values, ckpt_error *err);
+/* CKPT_E_ARGUMENT: a tensor, where those are asked for, or a variable, likewise, was bound to NULL (ckpt_state_rebind). */
+ckpt_status ckpt__state_check_bound(const ckpt_state *state, bool tensors, bool values, ckpt_error *err);
 /* What a hook answered as a status: an error names the value, whatever the hook has put into `own`. */
 ckpt_status ckpt__hook_answer(const ckpt__valued *value, const char *hook, ckpt_status status, ckpt_error *own,
                               ckpt_error *err);

@@ -193,6 +193,20 @@ static size_t bind_arena(int device, size_t count, int64_t numel, size_t pitch)
     return block;
 }
 
+/* A tensor that is not in an arena goes to memory of its own, of the same device. */
+static void move_one(size_t i)
+{
+    tensor *t = &tensors[i];
+    const memory *m = &blocks[t->block];
+    ckpt_error refused = CKPT_ERROR_INIT;
+    if (block_count == BLOCKS)
+        return;
+    size_t block = add_block(m->device, m->size);
+    ckpt_status status = ckpt_state_rebind(state, name_of(i), blocks[block].data + t->at, &refused);
+    REQUIRE(status == CKPT_OK || strstr(refused.message, "arena"));
+    t->block = status == CKPT_OK ? block : t->block;
+}
+
 static void begin(void)
 {
     block_count = tensor_count = 0;
@@ -286,6 +300,9 @@ static void random_states(const void *arg)
             bind_columns((int)draw(3) - 1, 1 + draw(40), 1 + draw(9), 1 + draw(8), (size_t)1 << draw(4));
         if (draw(2))
             bind_arena((int)draw(3) - 1, 1 + draw(30), 1 + draw(5), 20 + 4 * draw(300));
+        if (draw(2)) /* side by side, on both sides */
+            bind_arena((int)draw(3) - 1, 1 + draw(20), 16, 64);
+        bool aliased = false;
         int64_t step = 0;
         REQUIRE_OK(ckpt_state_i64(state, "step", &step, &err));
         for (int round = 0; round < 4; round++) {
@@ -299,7 +316,7 @@ static void random_states(const void *arg)
             step = -5;
             REQUIRE(snapshot.saved.step == round && snapshot.saved.root &&
                     snapshot.saved.index->tensor_count == tensor_count + snapshot.saved.aliases);
-            REQUIRE(snapshot.saved.aliases == (round > 1 && tensor_count ? 1 : 0));
+            REQUIRE(snapshot.saved.aliases == aliased);
             compare(&payload, &w);
             if (snapshot.saved.aliases) { /* the bytes of the first tensor */
                 unsigned char *got = malloc(w.size[0] + 1);
@@ -309,10 +326,12 @@ static void random_states(const void *arg)
                 free(got);
             }
             drop(&w);
-            if (round == 1 && tensor_count)
+            if (round == 1 && tensor_count && (aliased = true))
                 REQUIRE_OK(ckpt_state_alias(state, "alias", "t0", &err));
             if (round == 2 && draw(2))
                 bind_one((int)draw(3) - 1, 4); /* the plan of before is none any more */
+            if (tensor_count && draw(2))
+                move_one(draw((uint32_t)tensor_count)); /* nor is it now */
         }
         end();
     }
@@ -412,6 +431,48 @@ static void neighbours(const void *arg)
     end();
 }
 
+/* What is bound and where it lies is known by the state's version: one snapshot is taken of several states, of memory that comes
+ * and goes. */
+static void moves(const void *arg)
+{
+    ckpt__snapshot snapshot = {.host = NULL};
+    ckpt__payload payload;
+    wanted w;
+    (void)arg;
+    rng = 9;
+    for (int round = 0; round < 6; round++) {
+        begin();
+        bind_arena(-1, 6, 16, 64);
+        fill_all();
+        note(&w);
+        REQUIRE(!ckpt__snapshot_is_ready(&snapshot, state));
+        REQUIRE_OK(ckpt__snapshot_take(&snapshot, state, 0, 1, "test", &err));
+        REQUIRE(snapshot.copy_count == 1); /* six tensors in one piece */
+        REQUIRE(ckpt__snapshot_is_ready(&snapshot, state));
+        ckpt__snapshot_payload(&snapshot, &payload);
+        compare(&payload, &w);
+        drop(&w);
+        size_t block = add_block(-1, 64);
+        bind(&(tensor){block, 0, 4, 1, {16}, {1}});
+        REQUIRE(!ckpt__snapshot_is_ready(&snapshot, state));
+        for (int again = 0; again < 3; again++) {
+            fill_all();
+            note(&w);
+            REQUIRE_OK(ckpt__snapshot_take(&snapshot, state, 0, 1, "test", &err));
+            REQUIRE(ckpt__snapshot_is_ready(&snapshot, state));
+            ckpt__snapshot_payload(&snapshot, &payload);
+            compare(&payload, &w);
+            drop(&w);
+            move_one(6);
+        }
+        REQUIRE_OK(ckpt_state_rebind(state, "t6", NULL, &err));
+        REQUIRE(ckpt__snapshot_take(&snapshot, state, 0, 1, "test", &err) == CKPT_E_ARGUMENT);
+        REQUIRE(strstr(err.message, "bound to NULL"));
+        end();
+    }
+    ckpt__snapshot_free(&snapshot);
+}
+
 /* ---- failures */
 
 static void each_call_fails(const void *arg)
@@ -502,6 +563,12 @@ START_TEST(neighbours_come_together)
 }
 END_TEST
 
+START_TEST(what_moves_is_seen)
+{
+    expect_success(moves, NULL, two);
+}
+END_TEST
+
 START_TEST(each_driver_call_fails_in_turn)
 {
     for (int live = 0; live < 2; live++)
@@ -518,6 +585,7 @@ int main(void)
     tcase_add_test(t, large_tensors);
     tcase_add_test(t, column_shards_take_their_own_bytes);
     tcase_add_test(t, neighbours_come_together);
+    tcase_add_test(t, what_moves_is_seen);
     tcase_add_test(t, each_driver_call_fails_in_turn);
     suite_add_tcase(s, t);
     return run_suite(s);
