@@ -108,6 +108,12 @@ ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *opt
     return open_again(path, options, true, out, err);
 }
 
+void ckpt__reader_forget_names(ckpt_reader *r)
+{
+    ckpt__hash_free(r->by_name);
+    r->by_name = NULL;
+}
+
 void ckpt_reader_close(ckpt_reader *r)
 {
     if (!r)

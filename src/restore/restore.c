@@ -114,6 +114,34 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
     return status;
 }
 
+/* All that is asked by name has been asked: of a checkpoint of a million tensors that is 150 MB which the bytes can have. The entries
+ * of numbers that become tensors stay. Without memory for those all stay. */
+static void forget_names(ckpt__target_state *side)
+{
+    ckpt__canon *c = side->canon;
+    size_t kept = 0;
+    for (size_t i = 0; i < side->state->count; i++)
+        kept += side->items[i].tensor == SIZE_MAX && side->items[i].entry != SIZE_MAX;
+    ckpt__canon_entry *entries = malloc((kept + 1) * sizeof *entries);
+    if (!entries)
+        return;
+    kept = 0;
+    for (size_t i = 0; i < side->state->count; i++) {
+        ckpt__item *item = &side->items[i];
+        if (item->tensor == SIZE_MAX && item->entry != SIZE_MAX) {
+            entries[kept] = c->entries[item->entry];
+            item->entry = kept++;
+        }
+    }
+    free(c->entries);
+    ckpt__hash_free(c->by_name);
+    free(side->consumed);
+    c->entries = entries;
+    c->count = kept;
+    c->by_name = NULL;
+    side->consumed = NULL;
+}
+
 static void free_side(ckpt__target_state *side)
 {
     ckpt__canon_free(side->canon);
@@ -383,11 +411,15 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     ro.also_count = of_first ? of_first->also_count : 0;
     if (status == CKPT_OK)
         status = ckpt_reader_open(path, &ro, &r.reader, err);
+    if (status == CKPT_OK)
+        ckpt__reader_forget_names(r.reader);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = prepare(&r, &r.sides[i], err);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = report_done(&r, &r.sides[i], err);
     bool moving = status == CKPT_OK;
+    for (size_t i = 0; moving && i < n; i++)
+        forget_names(&r.sides[i]);
     if (moving)
         status = move(&r, err);
     for (size_t i = 0; i < n; i++) {
