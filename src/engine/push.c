@@ -184,7 +184,7 @@ static ckpt_status deliver(worker *w, uint32_t storage, uint64_t begin, uint64_t
     return ckpt__plan_source(w->p->want->plan, storage, begin, end, deliver_copy, &l, err);
 }
 
-/* ---- bytes in memory, and coded ones */
+/* ---- bytes in memory */
 
 static ckpt_status push_memory(worker *w, ckpt__push_span *s, ckpt_error *err)
 {
@@ -193,44 +193,6 @@ static ckpt_status push_memory(worker *w, ckpt__push_span *s, ckpt_error *err)
     s->crc = is_checked(w->p, s->storage) ? ckpt__crc32(0, bytes + s->begin, (size_t)(s->end - s->begin)) : 0;
     ckpt_status status = compare(w->p, s, err);
     return status == CKPT_OK ? deliver(w, s->storage, s->begin, s->end, bytes, 0, false, err) : status;
-}
-
-/* Decoded once, from its first byte to its last. Elements that a block cuts wait for the next one. */
-static ckpt_status push_coded(worker *w, ckpt__push_span *s, ckpt_error *err)
-{
-    pusher *p = w->p;
-    const ckpt__extent *e = extent_of(p, s->storage);
-    uint64_t base = 0, at = 0; /* the scratch has [base, at) */
-    bool once = e->size <= p->range;
-    char name[200];
-    ckpt__decoder d;
-    ckpt_status status = need_scratch(w, err);
-    if (status < 0)
-        return status;
-    s->crc = 0;
-    status = ckpt__decoder_open(&d, p->want->source, e, name_of_storage(p, s->storage, name), err);
-    while (status == CKPT_OK && at < e->size) {
-        size_t room = (size_t)(p->range + BEHIND - (at - base)),
-               n = e->size - at < room ? (size_t)(e->size - at) : room;
-        unsigned char *to = w->scratch + (at - base);
-        if ((status = ckpt__decoder_read(&d, to, n, err)) < 0)
-            break;
-        s->crc = is_checked(p, s->storage) ? ckpt__crc32(s->crc, to, n) : 0;
-        at += n;
-        if (at == e->size && once)
-            break;
-        uint64_t keep = at < e->size ? BEHIND : 0;
-        keep = keep < at - base ? keep : at - base;
-        status = deliver(w, s->storage, base, at - keep, w->scratch, base, false, err);
-        memmove(w->scratch, w->scratch + (at - keep - base), (size_t)keep);
-        base = at - keep;
-    }
-    if (status == CKPT_OK)
-        status = ckpt__decoder_finish(&d, err);
-    ckpt__decoder_close(&d);
-    if (status == CKPT_OK)
-        status = compare(p, s, err);
-    return status == CKPT_OK && once ? deliver(w, s->storage, 0, e->size, w->scratch, 0, false, err) : status;
 }
 
 /* ---- bytes of a file */
@@ -343,6 +305,79 @@ static ckpt_status push_one(worker *w, ckpt__push_span *s, ckpt_error *err)
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
     return status < 0 ? status : given;
 }
+
+/* ---- coded ones */
+
+/* Straight into the one place that all of it has. */
+static ckpt_status decode_direct(worker *w, ckpt__push_span *s, const look *l, ckpt_error *err)
+{
+    const pusher *p = w->p;
+    const ckpt__extent *e = extent_of(p, s->storage);
+    bool checked = is_checked(p, s->storage);
+    char name[200];
+    ckpt__decoder d;
+    begin_bond(w->p, l->bond);
+    s->crc = 0;
+    ckpt_status status = ckpt__decoder_open(&d, p->want->source, e, name_of_storage(p, s->storage, name), err);
+    for (uint64_t at = 0, n; status == CKPT_OK && at < e->size; at += n) {
+        n = e->size - at < STEP ? e->size - at : STEP;
+        status = ckpt__decoder_read(&d, l->direct + at, (size_t)n, err);
+        if (status == CKPT_OK && checked)
+            s->crc = ckpt__crc32(s->crc, l->direct + at, (size_t)n);
+    }
+    if (status == CKPT_OK)
+        status = ckpt__decoder_finish(&d, err);
+    ckpt__decoder_close(&d);
+    if (status == CKPT_OK)
+        __atomic_sub_fetch(&w->p->bonds[l->bond].left, e->size, __ATOMIC_RELAXED);
+    return status == CKPT_OK ? compare(p, s, err) : status;
+}
+
+/* Decoded once, from its first byte to its last. Elements that a block cuts wait for the next one. */
+static ckpt_status push_coded(worker *w, ckpt__push_span *s, ckpt_error *err)
+{
+    pusher *p = w->p;
+    const ckpt__extent *e = extent_of(p, s->storage);
+    uint64_t base = 0, at = 0; /* the scratch has [base, at) */
+    bool once = e->size <= p->range;
+    char name[200];
+    ckpt__decoder d;
+    look l = {.reach = s->end};
+    bool all = s->begin == 0 && s->end == e->size && e->size > TOGETHER;
+    ckpt_status status = all ? look_at_span(p, s, &l, err) : CKPT_OK;
+    if (status == CKPT_OK && l.direct)
+        return decode_direct(w, s, &l, err);
+    if (status == CKPT_OK)
+        status = need_scratch(w, err);
+    if (status < 0)
+        return status;
+    s->crc = 0;
+    status = ckpt__decoder_open(&d, p->want->source, e, name_of_storage(p, s->storage, name), err);
+    while (status == CKPT_OK && at < e->size) {
+        size_t room = (size_t)(p->range + BEHIND - (at - base)),
+               n = e->size - at < room ? (size_t)(e->size - at) : room;
+        unsigned char *to = w->scratch + (at - base);
+        if ((status = ckpt__decoder_read(&d, to, n, err)) < 0)
+            break;
+        s->crc = is_checked(p, s->storage) ? ckpt__crc32(s->crc, to, n) : 0;
+        at += n;
+        if (at == e->size && once)
+            break;
+        uint64_t keep = at < e->size ? BEHIND : 0;
+        keep = keep < at - base ? keep : at - base;
+        status = deliver(w, s->storage, base, at - keep, w->scratch, base, false, err);
+        memmove(w->scratch, w->scratch + (at - keep - base), (size_t)keep);
+        base = at - keep;
+    }
+    if (status == CKPT_OK)
+        status = ckpt__decoder_finish(&d, err);
+    ckpt__decoder_close(&d);
+    if (status == CKPT_OK)
+        status = compare(p, s, err);
+    return status == CKPT_OK && once ? deliver(w, s->storage, 0, e->size, w->scratch, 0, false, err) : status;
+}
+
+/* ---- spans that lie side by side */
 
 static uint64_t place_of(const pusher *p, const ckpt__push_span *s)
 {

@@ -855,6 +855,46 @@ START_TEST(a_view_far_into_a_coded_storage_is_converted)
 }
 END_TEST
 
+/* What is large goes from the decoder straight into its place; no byte of it is taken for right that is not. */
+START_TEST(a_coded_storage_is_decoded_into_its_place)
+{
+    enum { N = 3 << 18 };
+    ckpt_error err = CKPT_ERROR_INIT;
+    view all = {"FloatStorage", "0", "cpu", N, 0, 1, 1, {N}, {1}},
+         none = {"FloatStorage", "0", "cpu", N, 0, 1, 1, {1}, {1}};
+    float *data = calloc(N, sizeof *data), *to = calloc(N, sizeof *to);
+    for (int i = 0; i < N; i++)
+        data[i] = (float)(i % 1009);
+    put_torch(in_folder("v.pt"), data, N, "v", &all, "first", &none);
+    for (uint32_t threads = 1; threads < 4; threads++) {
+        ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+        ckpt_state *s = ckpt_state_new();
+        o.threads = threads;
+        o.allow_unexpected = true;
+        bind_tensor(s, "v", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){N}, NULL, to);
+        memset(to, 0, N * sizeof *to);
+        OK(ckpt_restore(s, in_folder("v.pt"), &o, NULL, &err));
+        ck_assert(memcmp(to, data, N * sizeof *to) == 0);
+        ckpt_state_free(s);
+    }
+    load_image(in_folder("v.pt"));
+    for (long at = 600; at < image_size - 400; at += image_size / 7) {
+        ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+        ckpt_state *s = ckpt_state_new();
+        o.allow_unexpected = true;
+        bind_tensor(s, "v", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, (int64_t[]){N}, NULL, to);
+        image[at] ^= 4;
+        store(in_folder("bad.pt"), image, image_size);
+        image[at] ^= 4;
+        ck_assert_int_eq(ckpt_restore(s, in_folder("bad.pt"), &o, NULL, &err), CKPT_E_DAMAGED);
+        ck_assert_int_eq(ckpt_save(s, in_folder("no.ckpt"), NULL, &err), CKPT_E_POISONED);
+        ckpt_state_free(s);
+    }
+    free(data);
+    free(to);
+}
+END_TEST
+
 START_TEST(wide_integers_are_rounded_once)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -967,6 +1007,7 @@ int main(void)
     tcase_add_test(t, ties_are_kept_and_broken_ones_seen);
     tcase_add_test(t, a_transposed_view_is_no_tie);
     tcase_add_test(t, a_view_far_into_a_coded_storage_is_converted);
+    tcase_add_test(t, a_coded_storage_is_decoded_into_its_place);
     tcase_add_test(t, wide_integers_are_rounded_once);
     tcase_add_test(t, the_first_options_say_what_is_verified);
     tcase_add_test(t, replicas_and_optional_values);
