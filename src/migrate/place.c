@@ -75,9 +75,9 @@ static ckpt_status join_pieces(placement *p)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
         ckpt__tensor *t = &m->index->tensors[i];
-        if (t->piece_count == 0 && !is_empty(t))
+        if (!ckpt__is_split(t) && !is_empty(t))
             continue;
-        t->first_piece = t->piece_count = 0; /* those are the source's */
+        ckpt__leave_pieces(t); /* those are the source's */
         if (!m->dropped[i])
             status = set_own(p, i);
     }

@@ -37,7 +37,7 @@ static ckpt_status tensor_is_whole(ckpt__migration *m, size_t i, bool *whole, ch
     ckpt_error said = CKPT_ERROR_INIT;
     ckpt__joined *joined = NULL;
     ckpt_status status = CKPT_OK;
-    if (t->piece_count) { /* are they all there? */
+    if (ckpt__is_split(t)) { /* are they all there? */
         status = ckpt__joined_new(m->reader->source, m->from, i, false, false, 0, &joined, &said);
         ckpt__joined_free(joined);
     } else if (t->has_crc && t->whole)

@@ -116,10 +116,22 @@ typedef struct ckpt__tensor {
     bool sorted; /* the file lists tensors by name, so their order is not the model's */
 } ckpt__tensor;
 
+/* In pieces, each with a part of its elements. */
+static inline bool ckpt__is_split(const ckpt__tensor *t)
+{
+    return t->piece_count != 0;
+}
+
+/* Of a copy of a tensor's row in another index: it has none of the pieces. */
+static inline void ckpt__leave_pieces(ckpt__tensor *t)
+{
+    t->first_piece = t->piece_count = 0;
+}
+
 /* Neither whole nor split: on meta, or not dense. */
 static inline bool ckpt__has_no_bytes(const ckpt__tensor *t)
 {
-    return !t->whole && t->piece_count == 0;
+    return !t->whole && !ckpt__is_split(t);
 }
 
 /* All that is known of a checkpoint without its payload. One index is made by one read; an index of a directory takes in those
