@@ -20,9 +20,10 @@ TENSOR_MIB = 16
 class Ours:
     """One line in, the seconds of that job out."""
 
-    def __init__(self, program, path, mib):
-        self.process = subprocess.Popen([program, path, str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        print("ckpt:", self.process.stdout.readline().strip())
+    def __init__(self, program, path, mib, kib=None):
+        command = [program, path, str(mib)] + ([str(kib)] if kib else [])
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.build = self.process.stdout.readline().strip()
 
     def job(self, name):
         def run():
@@ -101,6 +102,7 @@ def main():
     size = count * TENSOR_MIB << 20
     path, raw = os.path.join(folder, "bench.safetensors"), os.path.join(folder, "bench.raw")
     ours, plain = Ours(program, path, mib), Ours(program, raw, mib)
+    print("ckpt:", ours.build)
     table = {
         "save, durable": {"ckpt_save": ours.job("save+sync")},
         "save, page cache": {"ckpt_save, no_sync": ours.job("save")},

@@ -1,4 +1,4 @@
-/* ckpt_bench.c - one competitor of bench/bench.py: reads the name of a job from standard input, does it, and answers with
+/* ckpt_bench.c - one competitor of bench/bench.py and bench/restore.py: reads the name of a job from standard input, does it, and answers with
  * the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. */
 #include <ckpt/ckpt.h>
 #include <fcntl.h>
@@ -8,12 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 8 << 20, TENSOR_MIB = 16, MAX_TENSORS = 4096 };
+enum { BLOCK = 8 << 20, TENSOR_KIB = 16 << 10, MAX_TENSORS = 1 << 20 };
 
 typedef struct job {
     const char *path;
     char *memory;
-    size_t size, count;
+    size_t size, count, tensor; /* bytes; tensors; bytes of one */
     ckpt_state *state;
 } job;
 
@@ -47,21 +47,30 @@ static void save_cached(job *j)
     save(j, false);
 }
 
-static void restore(job *j, bool verify)
+static void restore(job *j, bool verify, size_t threads)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.no_verify = !verify;
+    options.threads = threads;
     if (ckpt_restore(j->state, j->path, &options, NULL, &err) < 0)
         die("restore", &err);
 }
 static void restore_checked(job *j)
 {
-    restore(j, true);
+    restore(j, true, 0);
+}
+static void restore_by_one(job *j)
+{
+    restore(j, true, 1);
+}
+static void restore_by_two(job *j)
+{
+    restore(j, true, 2);
 }
 static void restore_unchecked(job *j)
 {
-    restore(j, false);
+    restore(j, false, 0);
 }
 
 static void verify(job *j)
@@ -117,6 +126,8 @@ static const struct {
     {"save", save_cached},
     {"save+sync", save_synced},
     {"restore", restore_checked},
+    {"restore by 1", restore_by_one},
+    {"restore by 2", restore_by_two},
     {"restore unchecked", restore_unchecked},
     {"verify", verify},
 };
@@ -141,13 +152,15 @@ static int serve(job *j)
 
 static void bind(job *j)
 {
-    static ckpt_arena_entry entries[MAX_TENSORS];
-    static char names[MAX_TENSORS][24];
-    static const int64_t shape[1] = {((int64_t)TENSOR_MIB << 20) / 4};
+    const int64_t shape[1] = {(int64_t)(j->tensor / 4)};
+    ckpt_arena_entry *entries = calloc(j->count, sizeof *entries);
+    char(*names)[40] = calloc(j->count, sizeof *names);
     ckpt_error err = CKPT_ERROR_INIT;
+    if (!entries || !names)
+        die("memory", NULL);
     for (size_t i = 0; i < j->count; i++) {
         snprintf(names[i], sizeof names[i], "layers.%zu.weight", i);
-        entries[i] = (ckpt_arena_entry){names[i], (uint64_t)i * TENSOR_MIB << 20, 1, shape};
+        entries[i] = (ckpt_arena_entry){names[i], (uint64_t)i * j->tensor, 1, shape};
     }
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
     arena.data = j->memory;
@@ -157,20 +170,25 @@ static void bind(job *j)
     j->state = ckpt_state_new();
     if (!j->state || ckpt_state_arena(j->state, &arena, entries, j->count, &err) < 0)
         die("state", &err);
+    free(entries);
+    free(names);
 }
 
 int main(int argc, char **argv)
 {
     job j = {0};
-    long mib = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
-    if (mib < TENSOR_MIB || mib / TENSOR_MIB > MAX_TENSORS) {
-        fprintf(stderr, "usage: ckpt_bench FILE MIB    (FILE is written; MIB: %d to %d)\n", TENSOR_MIB,
-                TENSOR_MIB * MAX_TENSORS);
+    long mib = argc >= 3 ? strtol(argv[2], NULL, 10) : 0, kib = argc == 4 ? strtol(argv[3], NULL, 10) : TENSOR_KIB;
+    if (argc > 4 || mib < 1 || mib > 1 << 20 || kib < 1 || kib > mib << 10 || (mib << 10) / kib > MAX_TENSORS) {
+        fprintf(
+            stderr,
+            "usage: ckpt_bench FILE MIB [KIB]    (FILE is written; MIB in all, a tensor has KIB: %d; at most %d tensors)\n",
+            TENSOR_KIB, MAX_TENSORS);
         return 2;
     }
     j.path = argv[1];
-    j.count = (size_t)mib / TENSOR_MIB;
-    j.size = j.count * TENSOR_MIB << 20;
+    j.tensor = (size_t)kib << 10;
+    j.count = ((size_t)mib << 20) / j.tensor;
+    j.size = j.count * j.tensor;
     if (!(j.memory = aligned_alloc(4096, j.size)))
         die("memory", NULL);
     uint64_t x = 88172645463325252u;
