@@ -11,6 +11,7 @@ enum { CASES = 200, MOST = ROOM * 8 };
 
 static bool sourced; /* the next reader that is opened is that of the case */
 static long allocations_left = -1, first_failure = -1;
+static size_t allocations; /* of all */
 
 ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
                                     ckpt_error *e);
@@ -400,6 +401,7 @@ void *__wrap_realloc(void *p, size_t n);
 
 static bool is_short(void)
 {
+    allocations++;
     return allocations_left >= 0 && allocations_left-- == 0;
 }
 
@@ -436,6 +438,59 @@ START_TEST(no_memory)
         }
         ck_assert_int_gt(n, 30);
     }
+    end();
+}
+END_TEST
+
+/* ---- many pieces */
+
+enum { SIDE = 300 };
+static size_t at_first_row, at_last_row;
+
+static ckpt_status count_row(void *ctx, const ckpt_migrate_source *row, ckpt_error *e)
+{
+    (void)row;
+    (void)e;
+    if ((*(size_t *)ctx)++ == 0)
+        at_first_row = allocations;
+    at_last_row = allocations;
+    return CKPT_OK;
+}
+
+/* A tensor in ninety thousand pieces: from the first row to the last nothing is allocated. */
+START_TEST(nothing_is_kept)
+{
+    static ckpt__piece grid[SIDE * SIDE];
+    static int64_t corners[SIDE * SIDE][4];
+    static const int64_t shape[] = {SIDE, SIDE};
+    size_t rows = 0;
+    ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
+    begin();
+    ck_assert_int_eq(ckpt__source_open(".", &opened, &err), CKPT_OK);
+    ck_assert_ptr_nonnull(source->index = ckpt__index_new(0));
+    ckpt__index *x = source->index;
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    s->extent.size = s->extent.length = SIDE * SIDE;
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    t->info.name = ckpt__s("w");
+    t->info.dtype = CKPT_U8;
+    t->info.ndim = 2;
+    for (int64_t i = 0; i < SIDE * SIDE; i++) {
+        memcpy(corners[i], (const int64_t[]){i / SIDE, i % SIDE, 1, 1}, sizeof corners[i]);
+        grid[i] = (ckpt__piece){.box = corners[i], .at = (uint64_t)(i * 7919 % (SIDE * SIDE))};
+    }
+    ck_assert_int_eq(ckpt__index_set_pieces(x, 0, shape, grid, SIDE * SIDE, &err), CKPT_OK);
+    x->format = "safetensors";
+    x->kind = "file";
+    x->step = -1;
+    ck_assert(ckpt__index_finish(x, &err) == CKPT_OK);
+    o.to = "safetensors";
+    o.dry_run = true;
+    o.plan = (ckpt_migrate_plan){count_row, &rows};
+    sourced = true;
+    ck_assert_msg(ckpt_migrate(".", "../out", &o, NULL, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(rows, SIDE * SIDE);
+    ck_assert_uint_eq(at_first_row, at_last_row);
     end();
 }
 END_TEST
@@ -543,6 +598,7 @@ int main(void)
     tcase_add_test(t, random_pieces);
     tcase_add_test(t, refused_alike);
     tcase_add_test(t, no_memory);
+    tcase_add_test(t, nothing_is_kept);
     tcase_add_test(t, real_files);
     tcase_add_test(t, ranks);
     tcase_add_test(t, the_callers_answer);
