@@ -219,15 +219,14 @@ static ckpt_status take_row(void *ctx, const ckpt_migrate_source *row, ckpt_erro
     replicas += row->what == CKPT_MIGRATE_REPLICA;
     boxes += row->what == CKPT_MIGRATE_BOX;
     storages += row->what == CKPT_MIGRATE_STORAGE;
-    if (row->what == CKPT_MIGRATE_BOX || row->what == CKPT_MIGRATE_SHARED) {
-        if (row->what == CKPT_MIGRATE_BOX && pieces)
-            compare_piece(row);
+    if (row->what == CKPT_MIGRATE_BOX && pieces)
+        compare_piece(row);
+    if (row->what == CKPT_MIGRATE_BOX || row->what == CKPT_MIGRATE_SHARED)
         apply(row);
-    }
     return CKPT_OK;
 }
 
-/* The rows say what the file has. all: each of its tensors with bytes was named. */
+/* The rows say what the file has, and each of its tensors with bytes was named. */
 static void compare(const char *path, const char *what)
 {
     static unsigned char have[MOST];
@@ -304,8 +303,11 @@ static ckpt_status migrate(const char *to, const char *dst, bool cast, bool dry)
 
 static const char *const formats[] = {"safetensors", "torch", "ckpt", "hf"};
 
+static uint64_t cases;
+
 static void begin(void)
 {
+    cases = getenv("CKPT_TEST_FEW") ? 10 : CASES;
     make_scratch();
     ck_assert(mkdir("case", 0755) == 0 && chdir("case") == 0);
     source = malloc(sizeof *source);
@@ -320,17 +322,12 @@ static void end(void)
     remove_scratch();
 }
 
-static uint64_t cases(void)
-{
-    return getenv("CKPT_TEST_FEW") ? 10 : CASES;
-}
-
 START_TEST(random_pieces)
 {
     size_t split = 0, all = 0;
     begin();
     report = ckpt_report_new();
-    for (uint64_t i = 0; i < 4 * cases(); i++) {
+    for (uint64_t i = 0; i < 4 * cases; i++) {
         bool cast = i % 8 > 3;
         char dst[40], what[80];
         snprintf(dst, sizeof dst, "../%s", formats[i % 4]);
@@ -353,8 +350,8 @@ START_TEST(random_pieces)
         forget_results();
         ck_assert(system("rm -rf ../safetensors ../torch ../ckpt ../hf") == 0);
     }
-    ck_assert_uint_gt(split, cases());
-    ck_assert_uint_gt(all, 2 * cases());
+    ck_assert_uint_gt(split, cases);
+    ck_assert_uint_gt(all, 2 * cases);
     ckpt_report_free(report);
     report = NULL;
     end();
@@ -367,7 +364,7 @@ START_TEST(refused_alike)
     size_t refused = 0;
     begin();
     reads_nothing = true;
-    for (uint64_t i = 0; i < cases(); i++) {
+    for (uint64_t i = 0; i < cases; i++) {
         ckpt_status both[2];
         for (int dry = 0; dry < 2; dry++) {
             make_source(61000 + i, true);
@@ -376,13 +373,10 @@ START_TEST(refused_alike)
         ck_assert_int_eq(both[0], both[1]);
         refused += both[0] == CKPT_E_MISMATCH;
     }
-    ck_assert_uint_gt(refused, cases() / 8);
+    ck_assert_uint_gt(refused, cases / 8);
     for (int dry = 0; dry < 2; dry++) {
-        ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-        o.to = "safetensors";
-        o.dry_run = dry;
-        o.lossy = o.force = true;
-        o.memory = 1 << 20;
+        ckpt_migrate_options o =
+            (ckpt_migrate_options){.to = "safetensors", .dry_run = dry, .force = true, .memory = 1 << 20};
         make_source(61000, false);
         sourced = true;
         ck_assert_int_eq(ckpt_migrate(".", "../out", &o, NULL, &err), CKPT_E_ARGUMENT);
@@ -504,7 +498,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-static ckpt_status plan_of(const char *name, const char *to, const char *dst, bool dry)
+static void plan_of(const char *name, const char *to, const char *dst, bool dry)
 {
     ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
     ckpt_migrate_totals sums = CKPT_MIGRATE_TOTALS_INIT;
@@ -521,7 +515,6 @@ static ckpt_status plan_of(const char *name, const char *to, const char *dst, bo
     report = NULL;
     totals = NULL;
     ck_assert_msg(status == CKPT_OK, "%s to %s: %s: %s", name, to, err.object, err.message);
-    return status;
 }
 
 START_TEST(real_files)
