@@ -23,8 +23,79 @@ typedef struct ckpt_migrate_totals {
     uint64_t coded;       /* storages that are used and are compressed */
     uint64_t coded_reads; /* tensors, and pieces of such, that are read from them: each may decode its storage from the
                              * beginning. One that is made in several windows of the memory may do so for each */
+    uint64_t
+        coded_passes; /* times that one of them is decoded from its beginning, by a run with this memory and without verify.
+                             * Each is once, at the least */
 } ckpt_migrate_totals;
 #define CKPT_MIGRATE_TOTALS_INIT CKPT_SIZED(ckpt_migrate_totals)
+
+/* What a row of the plan says. Values are stable; new ones are added at the end. */
+typedef enum ckpt_migrate_what {
+    CKPT_MIGRATE_BOX = 1, /* elements of a tensor of the target, made of those of one piece of a tensor of the source */
+    CKPT_MIGRATE_REPLICA, /* a piece of the source that is not read for the tensor, as another piece is the same */
+    CKPT_MIGRATE_STORAGE, /* a storage of the source goes over whole, with all the bytes that tensors share in it */
+    CKPT_MIGRATE_SHARED, /* a tensor whose bytes were named already: those of another tensor, of such a storage, or of a copied file */
+    CKPT_MIGRATE_NOTHING, /* a tensor without bytes: it is empty, on meta, or not dense (its parts have rows) */
+    CKPT_MIGRATE_FILE     /* a file of the source that is copied as it is */
+} ckpt_migrate_what;
+
+/* Where its bytes lie. Values are stable; new ones are added at the end. */
+typedef enum ckpt_migrate_place {
+    CKPT_MIGRATE_IN_FILE = 1, /* in a file, as they are */
+    CKPT_MIGRATE_IN_RECORD,   /* in a record of a file that is compressed, or an archive of its own */
+    CKPT_MIGRATE_IN_MEMORY    /* in memory: in a pickle, or in metadata */
+} ckpt_migrate_place;
+
+/* What happens to the elements on the way; 0: they stay as they are. Bits; new ones may be added. */
+enum {
+    CKPT_MIGRATE_CONVERTED = 1,     /* from_dtype becomes dtype */
+    CKPT_MIGRATE_SWAPPED = 2,       /* big-endian bytes become little-endian */
+    CKPT_MIGRATE_CONJ_RESOLVED = 4, /* a conjugated view becomes its values */
+    CKPT_MIGRATE_NEG_RESOLVED = 8   /* a negated view becomes its values */
+};
+
+/* A row of the plan: some bytes of the target, and where they come from. An example: w is float32 of shape 8 x 4, and two ranks have
+ * four rows of it each. The second row says: name "w", lo {4, 0}, size {4, 4}, nbytes 64, of w in the file "rank1.pt", bytes
+ * [from_begin, from_end) of it: 64 bytes that lie one behind the other, as strides are {4, 1}.
+ *   BOX and STORAGE rows together name each byte of the tensors of the target once. Pointers are borrowed until the function
+ * that gets the row returns. The library makes the struct; it may grow at its end. */
+typedef struct ckpt_migrate_source {
+    uint32_t struct_size; /* bytes that the library has filled */
+    uint32_t what;        /* ckpt_migrate_what */
+    ckpt_str name;        /* of the tensor in the target. STORAGE: from_storage. FILE: data NULL */
+    ckpt_str file;        /* of the target, relative to it; data NULL: the target is one file */
+    size_t
+        finding; /* number of the report's row that says what becomes of the tensor ("copy", "moved"); SIZE_MAX: none */
+    ckpt_dtype dtype;         /* of the tensor in the target; NONE of a STORAGE or a FILE */
+    uint32_t ndim;            /* numbers in shape, lo, size, strides, piece_lo, piece_size */
+    const int64_t *shape;     /* of the tensor, on both sides */
+    const int64_t *lo, *size; /* the box in the tensor: first index, and how many. NULL: flat */
+    uint64_t flat_begin;      /* flat: the first of its elements in C order of the tensor; of a STORAGE bytes */
+    uint64_t flat_count;
+    uint64_t nbytes;       /* of these elements in the target */
+    ckpt_str from_name;    /* of the tensor in the source */
+    ckpt_str from_file;    /* relative to the source; data NULL: the source is one file, or it is in memory */
+    ckpt_str from_storage; /* as errors name it: a record, or a tensor; data NULL: it has no name */
+    uint64_t from_begin; /* byte of from_file (of a RECORD: of what it holds, decoded) where the first element begins */
+    uint64_t from_end;   /* and past the last. Other bytes may lie between where strides leave holes */
+    uint64_t record_begin, record_end;    /* RECORD: its bytes in from_file, as they are there */
+    const int64_t *strides;               /* of the box in the source, in elements; NULL: flat, one behind the other */
+    const int64_t *piece_lo, *piece_size; /* the piece of the source that has the box; NULL: flat, or it has all */
+    uint64_t piece_begin, piece_count;    /* flat: the same; both 0: it has all */
+    ckpt_dtype from_dtype;
+    uint32_t place;  /* ckpt_migrate_place; 0: NOTHING */
+    uint32_t change; /* CKPT_MIGRATE_CONVERTED, ... */
+    bool flat;       /* a range of elements, not a box */
+    uint64_t
+        passes; /* times that its record is decoded from the beginning, for all rows of it; 0: it is not compressed */
+    ckpt_str shares; /* SHARED: the tensor of the target, the storage, or the file that has the bytes */
+} ckpt_migrate_source;
+
+/* Gets the rows; a negative answer ends the call, which returns it. fn NULL: nobody asks. The struct never grows. */
+typedef struct ckpt_migrate_plan {
+    ckpt_status (*fn)(void *ctx, const ckpt_migrate_source *source, ckpt_error *err);
+    void *ctx;
+} ckpt_migrate_plan;
 
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
@@ -95,6 +166,9 @@ typedef struct ckpt_migrate_options {
                                                                   * group, so that the others keep their numbers */
     bool allow_unused;    /* a drop, cast, rename, replace or only_ rule that matches nothing is a warning, no error */
     ckpt_migrate_totals *totals; /* NULL, or what is filled where the call succeeds, of a dry run too */
+    ckpt_migrate_plan plan; /* of a dry run: gets where each byte of each tensor comes from, file by file of the target:
+                                   * the storages of a file, then its tensors in their order. The report and the totals are
+                                   * complete before the first row. No row is kept: a million take no memory */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

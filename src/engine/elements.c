@@ -70,23 +70,28 @@ static uint64_t window_of(const ckpt__tensor *t, uint64_t memory)
     return slice ? room / slice * slice : room;
 }
 
+ckpt__joined_room ckpt__elements_room(const ckpt__index *x, const ckpt__tensor *t, uint64_t limit)
+{
+    uint64_t memory = limit ? limit : CKPT__MEMORY, coded = coded_bytes(x, t);
+    bool once = t->whole && window_of(t, memory) == t->info.nbytes; /* decoded once in any case */
+    bool kept = coded && coded <= memory / 2 && !once;
+    return (ckpt__joined_room){window_of(t, kept ? memory - coded : memory), kept ? coded : 1};
+}
+
 /* What is split, or does not lie in its order: a window at a time is put together. Its bytes come swapped, and the CRCs of the
  * storages compared. */
 static ckpt_status open_joined(ckpt__elements *e, const ckpt__index *index, size_t tensor,
                                const ckpt__elements_options *options, ckpt_error *err)
 {
     const ckpt__tensor *t = &index->tensors[tensor];
-    uint64_t memory = options->memory ? options->memory : CKPT__MEMORY, coded = coded_bytes(index, t);
-    bool once = t->whole && window_of(t, memory) == t->info.nbytes; /* decoded once in any case */
-    bool kept = coded && coded <= memory / 2 && !once;
+    ckpt__joined_room room = ckpt__elements_room(index, t, options->memory);
     e->extent = NULL;
     e->swap = 1;
     e->unit = e->changes ? e->op.from_size : 1;
-    uint64_t room = window_of(t, kept ? memory - coded : memory);
-    e->room = (size_t)room;
-    if (room > SIZE_MAX / 2 || !(e->window = malloc(e->room)))
-        return ckpt__fail_memory(err, e->what, room);
-    return ckpt__joined_new(e->source, index, tensor, false, options->check, kept ? coded : 1, &e->joined, err);
+    e->room = (size_t)room.window;
+    if (room.window > SIZE_MAX / 2 || !(e->window = malloc(e->room)))
+        return ckpt__fail_memory(err, e->what, room.window);
+    return ckpt__joined_new(e->source, index, tensor, false, options->check, room.decoded, &e->joined, err);
 }
 
 /* The next window of one. */

@@ -44,6 +44,13 @@ typedef struct ckpt__elements_options {
     uint64_t memory; /* for the buffers; 0: CKPT__MEMORY */
 } ckpt__elements_options;
 
+/* What the reading of a tensor that is split, or not in order, takes of so many bytes of memory (0: CKPT__MEMORY). */
+typedef struct ckpt__joined_room {
+    uint64_t window;  /* bytes that are put together at a time */
+    uint64_t decoded; /* bytes of a compressed storage that is kept decoded meanwhile; 1: none is */
+} ckpt__joined_room;
+ckpt__joined_room ckpt__elements_room(const ckpt__index *index, const ckpt__tensor *tensor, uint64_t memory);
+
 /* CKPT_E_UNSUPPORTED where it is not dense or has no data; CKPT_E_MISMATCH where it is split and its pieces are not all of it, or
  * meet; CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__elements_of_tensor(ckpt__elements *e, const ckpt__source *source, const ckpt__index *index,

@@ -102,6 +102,26 @@ ckpt_status ckpt__plan_source(const ckpt__plan *plan, uint32_t storage, uint64_t
 typedef ckpt_status ckpt__run_fn(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err);
 ckpt_status ckpt__plan_source_runs(const ckpt__plan *plan, uint32_t storage, uint64_t hole, ckpt__run_fn *fn, void *ctx,
                                    ckpt_error *err);
+/* One box of elements of a bond: what one piece of its source and one piece of its target have in common; or a piece of the source that
+ * is not read, as another one is the same (replica). In the example above the bond has two: lo {0, 0}, size {4, 4}, bytes 0 to 63
+ * of storage 0, to bytes 0 to 63; and lo {4, 0}, size {4, 4}, bytes 0 to 63 of storage 1, to bytes 64 to 127. It lives until the
+ * function that gets it returns. */
+typedef struct ckpt__bond_box {
+    uint32_t n;               /* numbers in lo, size, strides */
+    bool flat;                /* n is 1: elements of the tensor in C order; of a storage its bytes */
+    bool replica;             /* `to` means nothing */
+    const int64_t *lo, *size; /* in elements of the tensor; lo NULL: all zero */
+    const int64_t *strides;   /* elements of the source's storage; NULL: bytes of a storage */
+    const int64_t
+        *piece; /* lo[n], size[n] of the source's piece; NULL: the source is whole. Of a range that meets boxes it
+                               * is the box of it that was cut */
+    uint32_t from, to;                         /* storages */
+    uint64_t from_at, from_end, to_at, to_end; /* bytes there, from the first element to past the last */
+} ckpt__bond_box;
+typedef ckpt_status ckpt__bond_box_fn(void *ctx, const ckpt__bond_box *box, ckpt_error *err);
+/* All boxes of a bond, then its replicas: each element that the target asks for is in one box. A negative answer of fn ends the call. */
+ckpt_status ckpt__plan_bond_boxes(const ckpt__plan *plan, size_t bond, ckpt__bond_box_fn *fn, void *ctx,
+                                  ckpt_error *err);
 /* The bytes that all copies of a bond write together: UINT64_MAX where another bond writes the very same ones, and this one has no
  * copies. */
 uint64_t ckpt__plan_bond_bytes(const ckpt__plan *plan, size_t bond);

@@ -211,6 +211,19 @@ static ckpt_status move_staged(ckpt__pull *p, const held *h, const ckpt__copy_bo
     return status;
 }
 
+uint64_t ckpt__pull_stages(const ckpt__copy_box *box, uint32_t item)
+{
+    uint64_t room = STAGE / item, inner = 1, stages = 1;
+    uint32_t split = box->n;
+    while (split > 0 && box->size[split - 1] <= room / inner)
+        inner *= box->size[--split];
+    for (uint32_t i = 0; i < split; i++) {
+        uint64_t here = i + 1 == split && room / inner ? room / inner : 1;
+        stages *= (box->size[i] + here - 1) / here;
+    }
+    return stages;
+}
+
 /* A coded storage can only be read from its first byte on: one that is small is decoded once for all copies of it. */
 static ckpt_status decode(ckpt__pull *p, const held *h, ckpt_error *err)
 {

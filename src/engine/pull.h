@@ -24,4 +24,7 @@ void ckpt__pull_set_fetch(ckpt__pull *pull, ckpt__pull_fetch_fn *fetch, void *ct
  * what conversions cost (NULL: not asked). */
 ckpt_status ckpt__pull_bytes(ckpt__pull *pull, uint32_t storage, uint64_t begin, uint64_t end, void *dst,
                              ckpt__convert_counts *counts, ckpt_error *err);
+/* The rule of the pull for whoever counts (engine/passes.c): in how many parts it converts, swaps or flips a box of elements of `item`
+ * bytes. Of a compressed storage that is not kept decoded each part is a pass. */
+uint64_t ckpt__pull_stages(const ckpt__copy_box *box, uint32_t item);
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "engine/gather.h"
+#include "engine/passes.h"
 #include "engine/payload.h"
 #include "engine/pull.h"
 #include "model/nested.h"
@@ -354,9 +355,48 @@ uint64_t ckpt__bytes_memory(const ckpt__bytes *b)
 
 /* ---- what it comes to */
 
-static bool is_coded(const ckpt__extent *e)
+/* One payload, as read_bytes reads it: in order, or in windows of it and of those behind it. */
+static ckpt_status count_payload(ckpt__bytes *b, size_t number, ckpt__pass_pull *pull, ckpt__passes *passes,
+                                 ckpt_error *err)
 {
-    return !e->memory && e->coding != CKPT__STORED && (e->coding != CKPT__NESTED || e->nested->zstd);
+    ckpt_status status = CKPT_OK;
+    if (number > b->current && number < b->together) { /* it is in the window */
+        b->current = number;
+        return CKPT_OK;
+    }
+    b->current = number;
+    b->together = 0;
+    route way = route_of(b, number);
+    if (way == IN_ORDER)
+        return ckpt__passes_in_order(passes, number, b->memory, err);
+    const ckpt__tensor *t = &b->m->index->tensors[b->bonds[number].to];
+    uint64_t begin = begin_of(b, number), end = begin + t->info.nbytes, some = window_bytes(b, number);
+    if (way == AMONG)
+        end = end_together(b, number), some = end - begin;
+    for (; status == CKPT_OK && begin < end; begin += some)
+        status = ckpt__passes_pull(passes, pull, t->storage, begin, end - begin < some ? end : begin + some, err);
+    return status;
+}
+
+ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out, ckpt_error *err)
+{
+    ckpt__pass_pull pull = {.memory = SMALL, .decoded = UINT32_MAX};
+    ckpt_status status = ckpt__passes_new(b->plan, out, err);
+    b->memory = memory;
+    for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
+        const ckpt__recipe *r = w->files[i].recipe;
+        for (size_t s = 0; r && status == CKPT_OK && s < r->count; s++)
+            if (r->segments[s].kind == CKPT__STORAGE)
+                status = count_payload(b, r->segments[s].number, &pull, *out, err);
+    }
+    b->current = SIZE_MAX;
+    b->together = 0;
+    return status;
+}
+
+const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b)
+{
+    return b->plan;
 }
 
 static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
@@ -373,10 +413,10 @@ static uint64_t coded_reads(const ckpt__bytes *b, const ckpt__bond *bond)
     const ckpt__index *x = b->m->from;
     uint64_t reads = 0;
     if (bond->flags & CKPT__BOND_STORAGE)
-        return is_coded(ckpt__extent_known(x, bond->from));
+        return ckpt__is_coded(ckpt__extent_known(x, bond->from));
     const ckpt__tensor *t = &x->tensors[bond->from];
     for (size_t i = 0; t->info.nbytes && i < ckpt__view_count(t); i++)
-        reads += is_coded(ckpt__extent_known(x, ckpt__view_of(x, t, i).storage));
+        reads += ckpt__is_coded(ckpt__extent_known(x, ckpt__view_of(x, t, i).storage));
     return reads;
 }
 
@@ -397,8 +437,8 @@ ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, c
         if (e->memory)
             continue;
         status = ckpt__plan_source_runs(b->plan, (uint32_t)i, HOLE, add_run, &used, err);
-        out->bytes_read += used && is_coded(e) ? e->length : used;
-        out->coded += used && is_coded(e);
+        out->bytes_read += used && ckpt__is_coded(e) ? e->length : used;
+        out->coded += used && ckpt__is_coded(e);
     }
     for (size_t i = 0; i < b->count; i++)
         out->coded_reads += coded_reads(b, &b->bonds[i]);

@@ -30,6 +30,12 @@ ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, con
                                                                                    : ckpt__migration_no_memory(err);
 }
 
+void ckpt__migration_note_row(ckpt__migration *m, size_t tensor)
+{
+    if (tensor < m->row_count)
+        m->rows[tensor] = (uint32_t)ckpt_report_count(m->report) - 1;
+}
+
 ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err)
 {
     return ckpt__report_fail(m->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, m->src, err);
@@ -462,6 +468,7 @@ static void free_mover(ckpt__migration *m)
     free(m->first_names);
     free(m->canonical);
     free(m->chosen);
+    free(m->rows);
     free(m->beside);
     ckpt__buf_free(&m->kept);
 }

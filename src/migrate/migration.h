@@ -134,20 +134,25 @@ typedef struct ckpt__migration {
                                    * points into it. data NULL: no structure is kept */
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
-    ckpt_migrate_totals totals;   /* where the options ask for them; they are given when all has gone well */
-    uint64_t done, total;         /* bytes, for the progress callback; with --verify `total` counts each file twice */
-    ckpt__sink *sink;             /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
+    uint32_t *rows; /* heap, one a tensor, where the options ask for the plan: number of the finding that says what
+                                   * becomes of it; UINT32_MAX: none. NULL: not asked */
+    size_t row_count;
+    ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
+    uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
+    ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
-    char *beside;                 /* heap: the path where the target can be read until then; NULL: no --verify */
-    ckpt_report *report, *lost;   /* report: the caller's; the call's own where the caller gave none. lost: owned, all
+    char *beside;               /* heap: the path where the target can be read until then; NULL: no --verify */
+    ckpt_report *report, *lost; /* report: the caller's; the call's own where the caller gave none. lost: owned, all
                                    * that the target cannot hold; without --lossy one finding refuses the call */
-    ckpt_report *unused;          /* owned: rules that matched nothing (rules.c) */
+    ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
 /* A note, warning or error about a tensor or a path, whose name is escaped. */
 ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
                                  ckpt_error *err, const char *format, ...) CKPT__PRINTF(6, 7);
 ckpt_status ckpt__migration_no_memory(ckpt_error *err);
+/* The finding that was added last says what becomes of the tensor. */
+void ckpt__migration_note_row(ckpt__migration *m, size_t tensor);
 
 /* ---- edit.c */
 

@@ -433,19 +433,15 @@ static bool is_alone(const ckpt__migration *m)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
 }
 
-static ckpt_status run(writer *w, ckpt__bytes *bytes)
+static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t block)
 {
     ckpt__migration *m = w->m;
     ckpt__payload payload;
-    uint64_t memory = 0;
-    size_t block = 0;
     m->total = 0;
     for (size_t i = 0; i < w->count; i++)
         m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
     ckpt__heap_trim();
-    ckpt_status status = payload_memory(w, bytes, &memory, &block, w->err);
-    if (status == CKPT_OK)
-        status = ckpt__bytes_open(bytes, memory, &payload, w->err);
+    ckpt_status status = ckpt__bytes_open(bytes, memory, &payload, w->err);
     if (status == CKPT_OK) {
         payload.alone = is_alone(m);
         payload.block = block;
@@ -455,24 +451,6 @@ static ckpt_status run(writer *w, ckpt__bytes *bytes)
     if (status == CKPT_OK)
         status = note_casts(w, bytes);
     return status;
-}
-
-/* What stays where it is, for the plan of a dry run. */
-static ckpt_status plan_copies(const ckpt__migration *m, ckpt_error *err)
-{
-    for (size_t k = 0; k < m->chosen_count; k++) {
-        const ckpt_tensor_info *t = &m->index->tensors[m->chosen[k]].info;
-        const char *tag = t->device.data;
-        ckpt_str before = m->from->tensors[m->chosen[k]].info.device;
-        if (tag && m->options.map_location && (!before.data || !ckpt__str_equal(t->device, before)))
-            continue; /* reported as moved */
-        if (tag && before.data && !ckpt__str_equal(t->device, before))
-            continue;
-        if (!ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
-            !ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
-            return ckpt__migration_no_memory(err);
-    }
-    return CKPT_OK;
 }
 
 static ckpt_status refuse_losses(const ckpt__migration *m, ckpt_error *err)
@@ -531,6 +509,8 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
 {
     writer w = {.m = m, .err = err};
     ckpt__bytes *bytes = NULL;
+    uint64_t memory = 0;
+    size_t block = 0;
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
         status = m->same ? ckpt__same_files(&w) : cut_shards(&w);
@@ -558,10 +538,12 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = keep_written(&w);
     if (status == CKPT_OK)
         status = ckpt__bytes_plan(&w, &bytes);
-    if (status == CKPT_OK && m->options.totals)
-        status = ckpt__bytes_totals(bytes, &m->totals, err);
     if (status == CKPT_OK)
-        status = m->options.dry_run ? plan_copies(m, err) : run(&w, bytes);
+        status = payload_memory(&w, bytes, &memory, &block, err);
+    if (status == CKPT_OK)
+        status = ckpt__plan_tell(&w, bytes, memory);
+    if (status == CKPT_OK && !m->options.dry_run)
+        status = run(&w, bytes, memory, block);
     ckpt__bytes_free(bytes);
     if (status == CKPT_OK && m->sink)
         status = ckpt__check_copies(&w);

@@ -1,7 +1,7 @@
 /* migrate/out.h - the files of a target: one, or those of a directory. */
 #ifndef CKPT_MIGRATE_OUT_H
 #define CKPT_MIGRATE_OUT_H
-#include "engine/plan.h"
+#include "engine/passes.h"
 #include "migrate/migration.h"
 
 /* One file of the target. A file is one of three: tensors in a format (`format` is set), a copy of a file of the
@@ -44,13 +44,23 @@ typedef struct ckpt__bytes ckpt__bytes;
 ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out);
 /* Of a plan that was made with m->options.totals. */
 ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, ckpt_error *err);
-uint64_t ckpt__bytes_memory(const ckpt__bytes *b); /* bytes that the plan takes */
+/* How often the run, with so much memory for its buffers, decodes compressed storages. *out is to be freed in any case. */
+ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out,
+                               ckpt_error *err);
+const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b); /* its bonds: one a payload, in the order of the files */
+uint64_t ckpt__bytes_memory(const ckpt__bytes *b);           /* bytes that the plan takes */
 /* To be read, for ckpt__write_recipe, in buffers of `memory` bytes. The payloads may be asked for in any order, each from its first byte
  * to its last. CRCs are compared as by ckpt__payload_open. */
 ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, ckpt__payload *payload, ckpt_error *err);
 /* What conversions cost, one a tensor of the source, when all was read; NULL: nothing is converted. It is b's. */
 const ckpt__convert_counts *ckpt__bytes_cast_counts(ckpt__bytes *b);
 void ckpt__bytes_free(ckpt__bytes *b);
+
+/* ---- plan_rows.c */
+
+/* What is known before a byte is read: the totals, where they are asked for; of a dry run what stays as it is ("copy"), and to
+ * m->options.plan where each byte comes from. memory: of the run's buffers. */
+ckpt_status ckpt__plan_tell(ckpt__out *w, ckpt__bytes *bytes, uint64_t memory);
 
 /* ---- as_folder.c */
 

@@ -242,6 +242,8 @@ static ckpt_status set_tag(placement *p, size_t tensor, const ckpt__target *targ
                                               *before ? before : "no tag", after);
     if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, before, after, t->nbytes))
         status = ckpt__migration_no_memory(p->err);
+    if (status == CKPT_OK)
+        ckpt__migration_note_row(m, tensor);
     return status;
 }
 
@@ -581,7 +583,13 @@ ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err)
     m->index = ckpt__index_new(0);
     m->casts = calloc(m->from->tensor_count + 1, sizeof *m->casts);
     m->canonical = calloc(m->from->tensor_count + 1, sizeof *m->canonical);
-    ckpt_status status = m->index && m->casts && m->canonical ? place(&p) : ckpt__migration_no_memory(err);
+    bool asked = m->options.dry_run && m->options.plan.fn;
+    if (asked && (m->rows = malloc((m->from->tensor_count + 1) * sizeof *m->rows))) {
+        m->row_count = m->from->tensor_count;
+        memset(m->rows, 0xff, m->row_count * sizeof *m->rows);
+    }
+    ckpt_status status =
+        m->index && m->casts && m->canonical && (m->rows || !asked) ? place(&p) : ckpt__migration_no_memory(err);
     free(p.named);
     ckpt__views_free(&p.views);
     free(p.holder);

@@ -56,6 +56,12 @@ static inline const ckpt__extent *ckpt__extent_known(const ckpt__index *index, s
     return found ? &found->extent : e;
 }
 
+/* Was the record of a nested extent looked into? */
+static inline bool ckpt__is_found(const ckpt__extent *e)
+{
+    return __atomic_load_n(&e->nested->found, __ATOMIC_ACQUIRE) != NULL;
+}
+
 /* Where its bytes, or the record that has them, begin in the file: for what is read in the files' order. */
 static inline uint64_t ckpt__extent_begin(const ckpt__extent *e)
 {

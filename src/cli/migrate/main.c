@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "cli/migrate/plan.h"
 #include "cli/out/names.h"
 #include "cli/out/options.h"
 
@@ -14,6 +15,10 @@ typedef struct job {
     ckpt_migrate_options options; /* o.migrate, and what o has beside it */
     ckpt_migrate_totals totals;   /* of a dry run */
     const char *src, *dst;
+    ckpt_report *report; /* owned */
+    plan_out plan;       /* of a dry run */
+    json_out json;       /* once the plan has begun: the document */
+    cli_progress shown;
 } job;
 
 static bool ends_in(const char *text, const char *tail)
@@ -124,15 +129,6 @@ static int parse(job *b, int argc, char **argv)
 
 /* ---- what was done, or would be */
 
-static bool is_step(const ckpt_finding *f)
-{
-    static const char *const steps[] = {"copy", "moved", "cast", "renamed", "dropped"};
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (strcmp(f->code, steps[i]) == 0)
-            return true;
-    return false;
-}
-
 /* What a run would ask for beyond what it was given. */
 static bool needs_lossy(const job *b, const ckpt_report *report)
 {
@@ -164,6 +160,7 @@ static void put_totals(json_out *j, const ckpt_migrate_totals *t)
     json_uint(j, "replicas", t->replicas);
     json_uint(j, "coded", t->coded);
     json_uint(j, "coded_reads", t->coded_reads);
+    json_uint(j, "coded_passes", t->coded_passes);
     json_end_object(j);
 }
 
@@ -176,12 +173,14 @@ static void totals_text(const ckpt_migrate_totals *t)
     if (t->replicas)
         printf(", %" PRIu64 " replica%s not read", t->replicas, t->replicas == 1 ? "" : "s");
     if (t->coded)
-        printf(", %" PRIu64 " compressed storage%s for %" PRIu64 " tensor%s or pieces", t->coded,
-               t->coded == 1 ? "" : "s", t->coded_reads, t->coded_reads == 1 ? "" : "s");
+        printf(", %" PRIu64 " compressed storage%s for %" PRIu64 " tensor%s or pieces, decoded %" PRIu64 " time%s",
+               t->coded, t->coded == 1 ? "" : "s", t->coded_reads, t->coded_reads == 1 ? "" : "s", t->coded_passes,
+               t->coded_passes == 1 ? "" : "s");
     putchar('\n');
 }
 
-static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
+/* Up to the plan, which is left open. */
+static void put_head(json_out *j, const job *b, const ckpt_report *report, bool done)
 {
     uint64_t moved = ckpt_report_count_code(report, "moved"), lost = ckpt_report_count_code(report, "lost");
     json_text(j, "source", b->src);
@@ -206,27 +205,56 @@ static void put_result(json_out *j, const job *b, const ckpt_report *report, boo
         json_text(j, NULL, "--force");
     json_end_array(j);
     json_array(j, "plan");
-    for (size_t i = 0; i < ckpt_report_count(report); i++) {
-        const ckpt_finding *f = ckpt_report_get(report, i);
-        if (!is_step(f))
-            continue;
-        json_object(j, NULL);
-        json_text(j, "action", f->code);
-        json_text(j, "name", f->tensor);
-        json_text(j, "from", *f->from ? f->from : NULL);
-        json_text(j, "to", *f->to ? f->to : NULL);
-        json_uint(j, "nbytes", f->nbytes);
-        json_end_object(j);
-    }
+}
+
+/* Behind it. */
+static void put_tail(json_out *j, const ckpt_report *report)
+{
+    const ckpt_finding *size = ckpt_report_find(report, "size", NULL);
     json_end_array(j);
     json_array(j, "findings");
     for (size_t i = 0; i < ckpt_report_count(report); i++)
-        if (!is_step(ckpt_report_get(report, i)) && ckpt_report_get(report, i) != size)
+        if (!plan_is_step(ckpt_report_get(report, i)) && ckpt_report_get(report, i) != size)
             cli_json_finding(j, ckpt_report_get(report, i));
     json_end_array(j);
 }
 
-static int failed(const job *b, const ckpt_report *report, const ckpt_error *err)
+static void put_result(json_out *j, const job *b, const ckpt_report *report, bool done)
+{
+    put_head(j, b, report, done);
+    for (size_t i = 0; i < ckpt_report_count(report); i++)
+        if (plan_is_step(ckpt_report_get(report, i)))
+            plan_step_json(j, ckpt_report_get(report, i), false);
+    put_tail(j, report);
+}
+
+/* The plan comes: all else is known by then. */
+static void begin_plan(void *ctx)
+{
+    job *b = ctx;
+    cli_progress_end(&b->shown);
+    if (!b->o.cli.json)
+        return;
+    json_document(&b->json);
+    put_head(&b->json, b, b->report, true);
+}
+
+/* Nobody asks with --quiet, but for the document, which is always whole. */
+static void ask_for_plan(job *b)
+{
+    const cli *c = &b->o.cli;
+    if (!b->options.dry_run || (c->quiet && !c->json))
+        return;
+    b->plan = (plan_out){.json = c->json ? &b->json : NULL,
+                         .verbose = b->o.verbose,
+                         .source = b->src,
+                         .report = b->report,
+                         .begin = begin_plan,
+                         .ctx = b};
+    b->options.plan = (ckpt_migrate_plan){plan_row, &b->plan};
+}
+
+static int failed(job *b, const ckpt_report *report, const ckpt_error *err)
 {
     if (!b->o.cli.json) {
         enum { SHOWN = 12 };
@@ -258,11 +286,18 @@ static int failed(const job *b, const ckpt_report *report, const ckpt_error *err
     }
     char *text = cli_error_text(&b->o.cli, b->src, err);
     json_out j;
-    json_document(&j);
-    json_error(&j, ckpt_status_name(err->status), text ? text : err->message);
+    if (b->plan.begun) { /* the rest of the document says so */
+        plan_end(&b->plan);
+        put_tail(&b->json, report);
+        json_error(&b->json, ckpt_status_name(err->status), text ? text : err->message);
+        json_end_object(&b->json);
+    } else {
+        json_document(&j);
+        json_error(&j, ckpt_status_name(err->status), text ? text : err->message);
+        put_result(&j, b, report, false);
+        json_end_object(&j);
+    }
     free(text);
-    put_result(&j, b, report, false);
-    json_end_object(&j);
     return CLI_NO_ANSWER;
 }
 
@@ -308,29 +343,16 @@ static void put_missed(const ckpt_report *report)
     }
 }
 
-static void done_text(const job *b, const ckpt_report *report)
+static void done_text(job *b, const ckpt_report *report)
 {
     const ckpt_finding *whole = ckpt_report_find(report, "size", NULL);
-    size_t copies = 0;
+    size_t copies = ckpt_report_count_code(report, "copy");
     char size[CLI_SIZE_MAX];
-    for (size_t i = 0; i < ckpt_report_count(report); i++) {
-        const ckpt_finding *f = ckpt_report_get(report, i);
-        if (!is_step(f))
-            continue;
-        copies += strcmp(f->code, "copy") == 0;
-        if (b->o.cli.quiet)
-            continue;
-        printf("%-6s ", f->code);
-        if (strcmp(f->code, "copy") == 0)
-            printf("%-18s ", *f->to ? f->to : "-");
-        else if (strcmp(f->code, "renamed") == 0) {
-            cli_put_message(stdout, f->from);
-            fputs(" -> ", stdout);
-        } else if (strcmp(f->code, "dropped") != 0)
-            printf("%s -> %-8s ", *f->from ? f->from : "-", f->to);
-        cli_put_message(stdout, f->tensor);
-        putchar('\n');
-    }
+    if (b->options.plan.fn)
+        plan_end(&b->plan);
+    for (size_t i = 0; !b->options.dry_run && !b->o.cli.quiet && i < ckpt_report_count(report); i++)
+        if (plan_is_step(ckpt_report_get(report, i)))
+            plan_step_text(ckpt_report_get(report, i));
     if (!b->o.cli.quiet)
         put_deeds(b, report);
     cli_text_findings(&b->o.cli, b->options.dry_run ? stdout : stderr, report,
@@ -380,23 +402,23 @@ static int run(job *b, int argc, char **argv)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     names list = {NULL, NULL, 0};
-    cli_progress shown;
     int status = parse(b, argc, argv);
     if (status < 0 && b->o.param_names)
         status = names_read(&b->o.cli, b->o.param_names, &list);
-    ckpt_report *report = status < 0 ? ckpt_report_new() : NULL;
+    ckpt_report *report = b->report = status < 0 ? ckpt_report_new() : NULL;
     if (status < 0 && !report)
         status = cli_fail(&b->o.cli, "no-memory", "out of memory");
     if (status < 0) {
         warn_unused(b);
-        cli_progress_init(&shown, &b->o.cli, "written");
-        shown.again = b->options.verify ? "read back" : NULL;
+        cli_progress_init(&b->shown, &b->o.cli, "written");
+        b->shown.again = b->options.verify ? "read back" : NULL;
         cli_signals();
         b->options.param_names = list.items;
         b->options.param_name_count = list.count;
-        b->options.progress = (ckpt_progress){cli_progress_step, &shown};
+        b->options.progress = (ckpt_progress){cli_progress_step, &b->shown};
+        ask_for_plan(b);
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
-        cli_progress_end(&shown);
+        cli_progress_end(&b->shown);
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise(); /* the temporary is gone: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
@@ -408,13 +430,20 @@ static int run(job *b, int argc, char **argv)
             cli_warn(&b->o.cli, "--tensor, --role and --device name no tensor that is there: all were left out");
         if (answer == CKPT_OK && b->o.cli.json) {
             json_out j;
-            json_document(&j);
-            put_result(&j, b, report, true);
-            json_end_object(&j);
+            if (b->options.plan.fn) {
+                plan_end(&b->plan);
+                put_tail(&b->json, report);
+                json_end_object(&b->json);
+            } else {
+                json_document(&j);
+                put_result(&j, b, report, true);
+                json_end_object(&j);
+            }
         } else if (answer == CKPT_OK) {
             done_text(b, report);
         }
     }
+    plan_free(&b->plan);
     ckpt_report_free(report);
     names_free(&list);
     return status;

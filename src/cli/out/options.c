@@ -14,6 +14,7 @@ static const struct need {
     {COMMAND(LIST), "check", "checksum"},
     {COMMAND(LIST), "param-names", "json"},
     {COMMAND(SHOW), "values", "report"},
+    {COMMAND(MIGRATE), "verbose", "dry-run"},
 };
 
 /* ---- taking it in */
@@ -216,8 +217,9 @@ int options_check(command_line *o)
             status = refuse_other(o, &option_table[row]);
     for (size_t i = 0; status < 0 && i < sizeof needs / sizeof *needs; i++)
         if (o->command & needs[i].commands && option_given(o, needs[i].option) && !option_given(o, needs[i].with))
-            status = cli_usage(&o->cli, "%s: --%s is for --%s, which was not given", command_name(o), needs[i].option,
-                               needs[i].with);
+            status = cli_usage(&o->cli, "%s%s--%s is for --%s, which was not given",
+                               o->command == COMMAND(MIGRATE) ? "" : command_name(o),
+                               o->command == COMMAND(MIGRATE) ? "" : ": ", needs[i].option, needs[i].with);
     for (size_t row = 0; status < 0 && row < option_count; row++)
         if (o->given[row])
             status = check_value(o, &option_table[row]);

@@ -1,0 +1,41 @@
+/* cli/migrate/plan.h - the plan of a dry run as it is made: what becomes of each tensor, and where its bytes come from. */
+#ifndef CKPT_CLI_MIGRATE_PLAN_H
+#define CKPT_CLI_MIGRATE_PLAN_H
+#include <ckpt/migrate.h>
+#include "cli/out/cli.h"
+#include "cli/out/strset.h"
+
+/* The rows as they come. What is kept is of one tensor, and a bit a finding of the report. All zero, and the first group set by the
+ * caller, is the beginning. */
+typedef struct plan_out {
+    json_out *json;            /* NULL: text */
+    bool verbose;              /* text: each box */
+    const char *source;        /* SRC */
+    const ckpt_report *report; /* borrowed: complete when the first row comes */
+    void (*begin)(void *ctx);  /* writes what stands before the plan */
+    void *ctx;
+
+    bool begun, failed;   /* failed: no memory for what is kept */
+    unsigned char *shown; /* heap: a bit a finding */
+    bool open;            /* a tensor's rows are coming */
+    char *name;           /* heap: its name */
+    size_t name_size, finding;
+    uint32_t what, change; /* of its last box */
+    ckpt_dtype dtype, from_dtype;
+    uint64_t boxes, replicas, passes;
+    strset files;                            /* of the source that it is made of */
+    char first[200], last[200], shares[200]; /* escaped: two of them; what it shares */
+} plan_out;
+
+/* A ckpt_migrate_plan's function; ctx is a plan_out. A caught signal ends it. */
+ckpt_status plan_row(void *ctx, const ckpt_migrate_source *row, ckpt_error *err);
+/* After the last row: the steps that no row has shown. Where none came it begins, too. */
+void plan_end(plan_out *p);
+void plan_free(plan_out *p);
+
+/* Does the finding say what becomes of a tensor? */
+bool plan_is_step(const ckpt_finding *f);
+/* It as a line of text, and as an element of "plan", which `open` leaves open. */
+void plan_step_text(const ckpt_finding *f);
+void plan_step_json(json_out *j, const ckpt_finding *f, bool open);
+#endif

@@ -1,0 +1,31 @@
+/* engine/passes.h - how often compressed storages will be decoded from their first byte on, known from the plan before a byte is read.
+ *
+ * A compressed storage can only be read from its beginning. What is read of it in one go costs one pass, and what is read in five
+ * windows costs five, unless the storage is small enough to be kept decoded. The rule is that of engine/pull.c and
+ * engine/elements.c, written once more: test_passes counts the passes of real runs against it. */
+#ifndef CKPT_PASSES_H
+#define CKPT_PASSES_H
+#include "engine/plan.h"
+
+/* The passes of one run, in the order in which it reads. */
+typedef struct ckpt__passes ckpt__passes;
+ckpt_status ckpt__passes_new(const ckpt__plan *plan, ckpt__passes **out, ckpt_error *err); /* the plan is borrowed */
+void ckpt__passes_free(ckpt__passes *passes);
+
+/* One ckpt__pull that checks, of so much memory, and the compressed storage that it has decoded: UINT32_MAX at its beginning. */
+typedef struct ckpt__pass_pull {
+    uint64_t memory;
+    uint32_t decoded;
+} ckpt__pass_pull;
+/* ckpt__pull_bytes of these bytes. */
+ckpt_status ckpt__passes_pull(ckpt__passes *passes, ckpt__pass_pull *pull, uint32_t storage, uint64_t begin,
+                              uint64_t end, ckpt_error *err);
+/* The bond's tensor or storage, read in its order by a ckpt__reader_payload of so much memory. */
+ckpt_status ckpt__passes_in_order(ckpt__passes *passes, size_t bond, uint64_t memory, ckpt_error *err);
+
+/* Of a storage of the source so far; 0: nothing is decoded for it, as of one that is not compressed. */
+uint64_t ckpt__passes_of(const ckpt__passes *passes, uint32_t storage);
+uint64_t ckpt__passes_all(const ckpt__passes *passes);
+/* Is it compressed, as far as is known without a look into its file? */
+bool ckpt__is_coded(const ckpt__extent *extent);
+#endif
