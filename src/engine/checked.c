@@ -18,6 +18,19 @@ bool ckpt__is_sound(const ckpt__extent *e)
     return __atomic_load_n(&e->checked, __ATOMIC_RELAXED) == SOUND;
 }
 
+bool ckpt__is_damaged(const ckpt__extent *e)
+{
+    return __atomic_load_n(&e->checked, __ATOMIC_RELAXED) == DAMAGED;
+}
+
+ckpt_status ckpt__wrong_crc(uint32_t is, uint32_t was, const char *what, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_DAMAGED, what,
+                      "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                      "(copy the file again, or use an earlier checkpoint)",
+                      is, was);
+}
+
 /* Little of a large storage, with all that was asked for before: what is given then is counted. */
 static bool is_little(const ckpt__index *x, size_t storage, uint64_t bytes)
 {

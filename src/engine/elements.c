@@ -198,23 +198,15 @@ static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ck
     return CKPT_OK;
 }
 
-static ckpt_status wrong_crc(const ckpt__elements *e, uint32_t is, uint32_t was, ckpt_error *err)
-{
-    return ckpt__fail(err, CKPT_E_DAMAGED, e->what,
-                      "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
-                      "(copy the file again, or use an earlier checkpoint)",
-                      is, was);
-}
-
 static ckpt_status finish(ckpt__elements *e, ckpt_error *err)
 {
     ckpt_status status = e->whole ? ckpt__decoder_finish(&e->decoder, err) : CKPT_OK;
     if (status == CKPT_OK && e->check_extent && e->extent_crc != e->extent->crc)
-        status = wrong_crc(e, e->extent_crc, e->extent->crc, err);
+        status = ckpt__wrong_crc(e->extent_crc, e->extent->crc, e->what, err);
     if (e->check_extent && (status == CKPT_OK || status == CKPT_E_DAMAGED))
         ckpt__note_checked(e->extent, status == CKPT_OK);
     if (status == CKPT_OK && e->check_tensor && e->tensor_crc != e->want_crc)
-        status = wrong_crc(e, e->tensor_crc, e->want_crc, err);
+        status = ckpt__wrong_crc(e->tensor_crc, e->want_crc, e->what, err);
     return status;
 }
 
