@@ -5,7 +5,6 @@
 #include "codec/crc32.h"
 #include "engine/checked.h"
 #include "engine/nested.h"
-#include "engine/payload.h"
 
 /* ---- opening */
 

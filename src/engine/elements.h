@@ -5,6 +5,8 @@
 #include "engine/move.h"
 #include "engine/gather.h"
 
+enum { CKPT__MEMORY = 128 << 20 }; /* bytes that the buffers of one tensor take where nobody says how many */
+
 /* One tensor or storage that is read from its first byte to its last. Of a tensor the bytes come in C order, and
  * little-endian.
  *
