@@ -1,6 +1,7 @@
 /* engine/checked.c - the CRC of a storage, whatever part of it is used. Whoever reads a storage from its first byte to its last
- * compares the CRC on the way (engine/elements.c); of a transposed view, or a part, it is compared here, before. The answer is
- * kept with the extent: a thousand views of one storage cost one more reading of it. */
+ * compares the CRC on the way (engine/elements.c, engine/pull_copy.c; over several questions engine/crcs.c); of a view with holes, or
+ * a part, it is compared here, before. The answer is kept with the extent: a thousand views of one storage cost one more reading of
+ * it. */
 #include "engine/checked.h"
 #include "engine/nested.h"
 #include "engine/stream.h"
