@@ -1,6 +1,7 @@
 /* engine/checked.c - the CRC of a storage, whatever part of it is used. Whoever reads a storage from its first byte to its last
- * compares the CRC on the way (engine/elements.c); of a transposed view, or a part, it is compared here, before. The answer is
- * kept with the extent: a thousand views of one storage cost one more reading of it. */
+ * compares the CRC on the way (engine/elements.c, engine/pull_copy.c; over several questions engine/crcs.c); of a view with holes, or
+ * a part, it is compared here, before. The answer is kept with the extent: a thousand views of one storage cost one more reading of
+ * it. */
 #include "engine/checked.h"
 #include "engine/nested.h"
 #include "engine/stream.h"
@@ -16,6 +17,19 @@ void ckpt__note_checked(const ckpt__extent *of, bool sound)
 bool ckpt__is_sound(const ckpt__extent *e)
 {
     return __atomic_load_n(&e->checked, __ATOMIC_RELAXED) == SOUND;
+}
+
+bool ckpt__is_damaged(const ckpt__extent *e)
+{
+    return __atomic_load_n(&e->checked, __ATOMIC_RELAXED) == DAMAGED;
+}
+
+ckpt_status ckpt__wrong_crc(uint32_t is, uint32_t was, const char *what, ckpt_error *err)
+{
+    return ckpt__fail(err, CKPT_E_DAMAGED, what,
+                      "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
+                      "(copy the file again, or use an earlier checkpoint)",
+                      is, was);
 }
 
 /* Little of a large storage, with all that was asked for before: what is given then is counted. */

@@ -14,7 +14,10 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
                                 const char *what, ckpt_error *err);
 /* All of it was read, and its CRC compared. */
 void ckpt__note_checked(const ckpt__extent *extent, bool sound);
-bool ckpt__is_sound(const ckpt__extent *extent); /* it was, and was right */
+bool ckpt__is_sound(const ckpt__extent *extent);   /* it was, and was right */
+bool ckpt__is_damaged(const ckpt__extent *extent); /* it was, and was wrong */
+/* The error of bytes whose CRC is not the one that was stored. `what`: the object. */
+ckpt_status ckpt__wrong_crc(uint32_t is, uint32_t was, const char *what, ckpt_error *err);
 /* Is there a CRC of the bytes as they are given? What is turned is compared as its record is read. */
 static inline bool ckpt__has_crc_of_its_own(const ckpt__extent *e)
 {

@@ -5,7 +5,6 @@
 #include "codec/crc32.h"
 #include "engine/checked.h"
 #include "engine/nested.h"
-#include "engine/payload.h"
 
 /* ---- opening */
 
@@ -70,28 +69,23 @@ static uint64_t window_of(const ckpt__tensor *t, uint64_t memory)
     return slice ? room / slice * slice : room;
 }
 
-ckpt__joined_room ckpt__elements_room(const ckpt__index *x, const ckpt__tensor *t, uint64_t limit)
-{
-    uint64_t memory = limit ? limit : CKPT__MEMORY, coded = coded_bytes(x, t);
-    bool once = t->whole && window_of(t, memory) == t->info.nbytes; /* decoded once in any case */
-    bool kept = coded && coded <= memory / 2 && !once;
-    return (ckpt__joined_room){window_of(t, kept ? memory - coded : memory), kept ? coded : 1};
-}
-
 /* What is split, or does not lie in its order: a window at a time is put together. Its bytes come swapped, and the CRCs of the
  * storages compared. */
 static ckpt_status open_joined(ckpt__elements *e, const ckpt__index *index, size_t tensor,
                                const ckpt__elements_options *options, ckpt_error *err)
 {
     const ckpt__tensor *t = &index->tensors[tensor];
-    ckpt__joined_room room = ckpt__elements_room(index, t, options->memory);
+    uint64_t memory = options->memory ? options->memory : CKPT__MEMORY, coded = coded_bytes(index, t);
+    bool once = t->whole && window_of(t, memory) == t->info.nbytes; /* decoded once in any case */
+    bool kept = coded && coded <= memory / 2 && !once;
     e->extent = NULL;
     e->swap = 1;
     e->unit = e->changes ? e->op.from_size : 1;
-    e->room = (size_t)room.window;
-    if (room.window > SIZE_MAX / 2 || !(e->window = malloc(e->room)))
-        return ckpt__fail_memory(err, e->what, room.window);
-    return ckpt__joined_new(e->source, index, tensor, false, options->check, room.decoded, &e->joined, err);
+    uint64_t room = window_of(t, kept ? memory - coded : memory);
+    e->room = (size_t)room;
+    if (room > SIZE_MAX / 2 || !(e->window = malloc(e->room)))
+        return ckpt__fail_memory(err, e->what, room);
+    return ckpt__joined_new(e->source, index, tensor, false, options->check, kept ? coded : 1, &e->joined, err);
 }
 
 /* The next window of one. */
@@ -203,23 +197,15 @@ static ckpt_status read_units(ckpt__elements *e, unsigned char *to, size_t n, ck
     return CKPT_OK;
 }
 
-static ckpt_status wrong_crc(const ckpt__elements *e, uint32_t is, uint32_t was, ckpt_error *err)
-{
-    return ckpt__fail(err, CKPT_E_DAMAGED, e->what,
-                      "the CRC-32 of its bytes is %08x; %08x was stored when it was written "
-                      "(copy the file again, or use an earlier checkpoint)",
-                      is, was);
-}
-
 static ckpt_status finish(ckpt__elements *e, ckpt_error *err)
 {
     ckpt_status status = e->whole ? ckpt__decoder_finish(&e->decoder, err) : CKPT_OK;
     if (status == CKPT_OK && e->check_extent && e->extent_crc != e->extent->crc)
-        status = wrong_crc(e, e->extent_crc, e->extent->crc, err);
+        status = ckpt__wrong_crc(e->extent_crc, e->extent->crc, e->what, err);
     if (e->check_extent && (status == CKPT_OK || status == CKPT_E_DAMAGED))
         ckpt__note_checked(e->extent, status == CKPT_OK);
     if (status == CKPT_OK && e->check_tensor && e->tensor_crc != e->want_crc)
-        status = wrong_crc(e, e->tensor_crc, e->want_crc, err);
+        status = ckpt__wrong_crc(e->tensor_crc, e->want_crc, e->what, err);
     return status;
 }
 

@@ -5,6 +5,8 @@
 #include "engine/move.h"
 #include "engine/gather.h"
 
+enum { CKPT__MEMORY = 128 << 20 }; /* bytes that the buffers of one tensor take where nobody says how many */
+
 /* One tensor or storage that is read from its first byte to its last. Of a tensor the bytes come in C order, and
  * little-endian.
  *
@@ -43,13 +45,6 @@ typedef struct ckpt__elements_options {
     bool resolve;    /* conjugate and negated views: give their values, not the bytes behind them */
     uint64_t memory; /* for the buffers; 0: CKPT__MEMORY */
 } ckpt__elements_options;
-
-/* What the reading of a tensor that is split, or not in order, takes of so many bytes of memory (0: CKPT__MEMORY). */
-typedef struct ckpt__joined_room {
-    uint64_t window;  /* bytes that are put together at a time */
-    uint64_t decoded; /* bytes of a compressed storage that is kept decoded meanwhile; 1: none is */
-} ckpt__joined_room;
-ckpt__joined_room ckpt__elements_room(const ckpt__index *index, const ckpt__tensor *tensor, uint64_t memory);
 
 /* CKPT_E_UNSUPPORTED where it is not dense or has no data; CKPT_E_MISMATCH where it is split and its pieces are not all of it, or
  * meet; CKPT_E_NO_MEMORY. */

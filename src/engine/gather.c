@@ -200,26 +200,23 @@ static void pick(const box *b, uint64_t at, uint64_t n)
     }
 }
 
-static ckpt_status fill_in_order(box *b, const char *what, ckpt_error *err)
+static ckpt_status fill_in_order(box *b, ckpt__decoder *decoder, ckpt_error *err)
 {
-    ckpt__decoder decoder;
     uint64_t end = b->begin + b->size, step = CKPT__SCRATCH / b->size * b->size;
     for (uint32_t i = 0; i < b->ndim; i++)
         end += (b->dims[i].n - 1) * b->dims[i].stride;
-    ckpt_status status = ckpt__decoder_open(&decoder, b->source, b->extent, what, err);
-    if (status == CKPT_OK)
-        status = ckpt__decoder_skip(&decoder, b->begin, err);
+    ckpt_status status = ckpt__decoder_skip(decoder, b->begin - decoder->produced, err);
     for (uint64_t at = b->begin; status == CKPT_OK && at < end; at += step) {
         uint64_t n = end - at < step ? end - at : step;
-        if ((status = ckpt__decoder_read(&decoder, b->scratch, (size_t)n, err)) == CKPT_OK)
+        if ((status = ckpt__decoder_read(decoder, b->scratch, (size_t)n, err)) == CKPT_OK)
             pick(b, at, n);
     }
-    ckpt__decoder_close(&decoder);
     return status;
 }
 
 ckpt_status ckpt__gather(const ckpt__source *source, const ckpt__extent *e, const ckpt__copy_box *copy, uint64_t begin,
-                         size_t size, void *to, unsigned char *scratch, const char *what, ckpt_error *err)
+                         size_t size, void *to, unsigned char *scratch, ckpt__decoder *decoder, const char *what,
+                         ckpt_error *err)
 {
     box b;
     memset(&b, 0, sizeof b);
@@ -234,5 +231,5 @@ ckpt_status ckpt__gather(const ckpt__source *source, const ckpt__extent *e, cons
     b.extent = e;
     b.scratch = scratch;
     b.to = to;
-    return e->memory || e->coding == CKPT__STORED ? fill_by_tiles(&b, what, err) : fill_in_order(&b, what, err);
+    return decoder ? fill_in_order(&b, decoder, err) : fill_by_tiles(&b, what, err);
 }

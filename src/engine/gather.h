@@ -12,7 +12,9 @@
 enum { CKPT__SCRATCH = 1 << 20 };
 
 /* The elements are of `size` bytes, and the first is at byte `begin` of the storage. box says how they lie there, and in `to`, which
- * is the place of the first. scratch: CKPT__SCRATCH bytes. No CRC is looked at. */
+ * is the place of the first. scratch: CKPT__SCRATCH bytes. decoder: of a coded extent, NULL of another; it stands at byte `begin` or
+ * before, and then behind the last element. No CRC is looked at. */
 ckpt_status ckpt__gather(const ckpt__source *source, const ckpt__extent *e, const ckpt__copy_box *box, uint64_t begin,
-                         size_t size, void *to, unsigned char *scratch, const char *what, ckpt_error *err);
+                         size_t size, void *to, unsigned char *scratch, ckpt__decoder *decoder, const char *what,
+                         ckpt_error *err);
 #endif

@@ -472,11 +472,11 @@ ckpt_status ckpt__box_move(const ckpt__op *op, const ckpt__copy_box *box, const 
         return CKPT_OK;
     }
     ckpt_status status = move_staged(op, box, from, to, &cost, what, err);
-    if (counts) {
-        counts->elements += cost.elements;
-        counts->inexact += cost.inexact;
-        counts->out_of_range += cost.out_of_range;
-        counts->nan += cost.nan;
+    if (counts && cost.elements) { /* threads may move parts of one tensor */
+        __atomic_add_fetch(&counts->elements, cost.elements, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&counts->inexact, cost.inexact, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&counts->out_of_range, cost.out_of_range, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&counts->nan, cost.nan, __ATOMIC_RELAXED);
     }
     return status;
 }

@@ -58,7 +58,8 @@ void ckpt__copy_box_add(ckpt__copy_box *box, uint64_t size, uint64_t from_stride
 bool ckpt__copy_box_is_run(const ckpt__copy_box *box, const ckpt__op *op, uint64_t *bytes);
 
 /* Moves the box; from and to are the places of its first element. The two sides do not overlap. Each element of the target is
- * written; no byte between them is touched. counts grows by what a conversion cost; NULL: not asked. CKPT_E_MISMATCH, of `what`:
+ * written; no byte between them is touched. counts grows by what a conversion cost, by whole numbers that threads add one after
+ * another; NULL: not asked. CKPT_E_MISMATCH, of `what`:
  * `exact`, and an element is not; some of the target is written then. A plain op does not fail. */
 ckpt_status ckpt__box_move(const ckpt__op *op, const ckpt__copy_box *box, const void *from, void *to,
                            ckpt__convert_counts *counts, const char *what, ckpt_error *err);

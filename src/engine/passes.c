@@ -3,16 +3,16 @@
 
 #include <stdlib.h>
 #include "engine/checked.h"
-#include "engine/elements.h"
-#include "engine/pull.h"
 #include "model/nested.h"
 
-/* A copy out of a compressed storage. */
+/* A copy out of a compressed storage. The box of one that is converted with holes lies in `dims`: sizes, strides of the source, strides
+ * of the target. */
 typedef struct coded_copy {
-    uint32_t storage;
-    uint64_t place, to_at; /* the order of the copies of a range */
-    uint64_t stages;       /* in so many parts it is converted; 1: it goes over as it is */
-    bool all;              /* it is the whole storage, as it is: its CRC is compared on the way */
+    uint32_t storage, bond;
+    uint64_t from_at, span, to_at; /* bytes */
+    bool dense, staged;
+    uint32_t n, item;
+    size_t dims; /* number of the first */
 } coded_copy;
 
 struct ckpt__passes {
@@ -20,9 +20,11 @@ struct ckpt__passes {
     uint64_t *counts;       /* heap, owned, as are all arrays: one a storage of the source */
     unsigned char *known;   /* a bit a storage: its CRC was compared */
     unsigned char *looked;  /* a bit a storage: its record was looked into */
+    ckpt__crcs *crcs;       /* owned: knows what is compared range by range */
     coded_copy *copies;     /* of the range that is counted */
     size_t count, capacity;
-    bool in_order; /* it is converted behind the pull, which swaps alone */
+    uint64_t *dims;
+    size_t dim_count, dim_capacity;
 };
 
 bool ckpt__is_coded(const ckpt__extent *e)
@@ -42,7 +44,8 @@ ckpt_status ckpt__passes_new(const ckpt__plan *plan, ckpt__passes **out, ckpt_er
     p->counts = calloc(storages + 1, sizeof *p->counts);
     p->known = calloc(storages / 8 + 1, 1);
     p->looked = calloc(storages / 8 + 1, 1);
-    return p->counts && p->known && p->looked ? CKPT_OK : ckpt__fail_memory(err, "plan", storages);
+    p->crcs = ckpt__crcs_new(plan);
+    return p->counts && p->known && p->looked && p->crcs ? CKPT_OK : ckpt__fail_memory(err, "plan", storages);
 }
 
 void ckpt__passes_free(ckpt__passes *p)
@@ -52,7 +55,9 @@ void ckpt__passes_free(ckpt__passes *p)
     free(p->counts);
     free(p->known);
     free(p->looked);
+    ckpt__crcs_free(p->crcs);
     free(p->copies);
+    free(p->dims);
     free(p);
 }
 
@@ -94,121 +99,138 @@ static void look(ckpt__passes *p, uint32_t storage)
         p->counts[storage]++;
 }
 
-/* Before a part of it is used: one pass, unless all of it was read before. */
-static void check(ckpt__passes *p, uint32_t storage)
-{
-    const ckpt__extent *e = extent_of(p, storage);
-    if (has_crc(e) && !ckpt__is_sound(e) && !take_bit(p->known, storage))
-        p->counts[storage]++;
-}
-
 /* ---- a range of a pull */
 
 static ckpt_status note_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
 {
     ckpt__passes *p = ctx;
-    const ckpt__extent *e = extent_of(p, c->from);
     const ckpt__op *op = ckpt__plan_op_of(p->plan, c->op);
-    uint64_t bytes;
-    if (!ckpt__is_coded(e))
+    ckpt__copy_box sorted;
+    uint32_t n = c->box.n;
+    if (!ckpt__is_coded(extent_of(p, c->from)))
         return CKPT_OK;
-    if (!ckpt__grow(&p->copies, &p->capacity, p->count + 1, sizeof *p->copies))
+    if (!ckpt__grow(&p->copies, &p->capacity, p->count + 1, sizeof *p->copies) ||
+        !ckpt__grow(&p->dims, &p->dim_capacity, p->dim_count + 3 * (size_t)n, sizeof *p->dims))
         return ckpt__fail_memory(err, "plan", p->count * sizeof *p->copies);
-    bool run = ckpt__copy_box_is_run(&c->box, op, &bytes) && bytes == e->size,
-         plain = p->in_order ? op->from_swap == 1 : ckpt__op_is_plain(op);
-    p->copies[p->count++] = (coded_copy){.storage = c->from,
-                                         .place = ckpt__extent_begin(e) + c->from_at,
-                                         .to_at = c->to_at,
-                                         .stages = plain ? 1 : ckpt__pull_stages(&c->box, op->from_size),
-                                         .all = plain && run && c->from_at == 0};
+    coded_copy *copy = &p->copies[p->count++];
+    *copy = (coded_copy){.storage = c->from,
+                         .bond = c->bond,
+                         .from_at = c->from_at,
+                         .span = op->from_size,
+                         .to_at = c->to_at,
+                         .dense = ckpt__pull_is_dense(&c->box, op, &sorted),
+                         .n = n,
+                         .item = op->from_size,
+                         .dims = p->dim_count};
+    copy->staged = !copy->dense && !ckpt__op_is_plain(op);
+    for (uint32_t i = 0; i < n; i++)
+        copy->span += (c->box.size[i] - 1) * c->box.from_stride[i];
+    for (uint32_t i = 0; copy->staged && i < n; i++) {
+        uint64_t *dims = p->dims + p->dim_count;
+        dims[i] = c->box.size[i];
+        dims[n + i] = c->box.from_stride[i];
+        dims[2 * n + i] = c->box.to_stride[i];
+    }
+    p->dim_count += copy->staged ? 3 * (size_t)n : 0;
     return CKPT_OK;
 }
 
 static int by_place(const void *a, const void *b)
 {
     const coded_copy *x = a, *y = b;
-    if (x->place != y->place)
-        return x->place < y->place ? -1 : 1;
     if (x->storage != y->storage)
         return x->storage < y->storage ? -1 : 1;
+    if (x->from_at != y->from_at)
+        return x->from_at < y->from_at ? -1 : 1;
     return x->to_at != y->to_at ? (x->to_at < y->to_at ? -1 : 1) : 0;
 }
 
-static void count_copy(ckpt__passes *p, ckpt__pass_pull *pull, const coded_copy *c)
+/* Bytes [from, to) of a storage by the decoder that was left before them, else by a new one. closes: its last byte ends it. */
+static void decode(ckpt__passes *p, ckpt__pass_pull *pull, uint32_t storage, uint64_t from, uint64_t to, bool closes)
 {
-    bool kept = extent_of(p, c->storage)->size <= pull->memory;
-    if (kept && pull->decoded == c->storage)
-        return;
-    look(p, c->storage);
-    if (kept) {
-        pull->decoded = c->storage;
-        p->counts[c->storage]++;
-        take_bit(p->known, c->storage);
-        return;
+    size_t found = 0;
+    for (size_t i = 0; i < CKPT__PULL_DECODERS; i++) {
+        if (pull->decoders[i].used && pull->decoders[i].storage == storage) {
+            found = i;
+            break;
+        }
+        found = pull->decoders[i].used < pull->decoders[found].used ? i : found;
     }
-    if (c->all)
+    bool goes_on =
+        pull->decoders[found].used && pull->decoders[found].storage == storage && pull->decoders[found].at <= from;
+    p->counts[storage] += !goes_on;
+    pull->decoders[found].storage = storage;
+    pull->decoders[found].at = to;
+    pull->decoders[found].used = closes && to == extent_of(p, storage)->size ? 0 : ++pull->uses;
+}
+
+typedef struct staged {
+    ckpt__passes *passes;
+    ckpt__pass_pull *pull;
+    const coded_copy *copy;
+} staged;
+
+static ckpt_status count_stage(void *ctx, const ckpt__pull_part *stage, ckpt_error *err)
+{
+    const staged *w = ctx;
+    uint64_t end = stage->from + w->copy->item;
+    (void)err;
+    for (uint32_t i = 0; i < stage->gather.n; i++)
+        end += (stage->gather.size[i] - 1) * stage->gather.from_stride[i];
+    decode(w->passes, w->pull, w->copy->storage, stage->from, end, false);
+    return CKPT_OK;
+}
+
+static ckpt_status count_copy(ckpt__passes *p, ckpt__pass_pull *pull, const coded_copy *c, ckpt_error *err)
+{
+    const ckpt__extent *e = extent_of(p, c->storage);
+    look(p, c->storage);
+    if (e->size <= pull->memory && !e->missing) { /* it is kept */
+        if (pull->decoded != c->storage)
+            decode(p, pull, c->storage, 0, e->size, true);
+        pull->decoded = c->storage;
         take_bit(p->known, c->storage);
-    else
-        check(p, c->storage);
-    p->counts[c->storage] += c->stages;
+        return CKPT_OK;
+    }
+    bool whole = c->dense && c->span == e->size;
+    if (has_crc(e) && !e->missing && !ckpt__is_sound(e) &&
+        (whole || !c->dense || !ckpt__crcs_takes(p->crcs, c->storage, c->bond)) && !take_bit(p->known, c->storage) &&
+        !whole)
+        p->counts[c->storage]++; /* it is checked before */
+    if (!c->staged) {
+        decode(p, pull, c->storage, c->from_at, c->from_at + c->span, c->dense);
+        return CKPT_OK;
+    }
+    staged w = {p, pull, c};
+    const uint64_t *dims = p->dims + c->dims;
+    ckpt__copy_box box;
+    ckpt__copy_box_init(&box);
+    for (uint32_t i = 0; i < c->n; i++)
+        ckpt__copy_box_add(&box, dims[i], dims[c->n + i], dims[2 * c->n + i]);
+    return ckpt__pull_each_stage(&box, c->item, c->from_at, count_stage, &w, err);
 }
 
 ckpt_status ckpt__passes_pull(ckpt__passes *p, ckpt__pass_pull *pull, uint32_t storage, uint64_t begin, uint64_t end,
                               ckpt_error *err)
 {
-    p->count = 0;
+    p->count = p->dim_count = 0;
     ckpt_status status = ckpt__plan_target(p->plan, storage, begin, end, note_copy, p, err);
     if (status == CKPT_OK && p->count > 1)
         qsort(p->copies, p->count, sizeof *p->copies, by_place);
     for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
-        count_copy(p, pull, &p->copies[i]);
+        status = count_copy(p, pull, &p->copies[i], err);
     return status;
 }
 
-/* ---- in order */
-
-/* One stretch of a storage, from its first byte to its last or a part of it. */
-static void count_range(ckpt__passes *p, uint32_t storage, uint64_t begin, uint64_t size)
+void ckpt__passes_tensor(ckpt__passes *p, size_t tensor)
 {
-    const ckpt__extent *e = extent_of(p, storage);
-    if (!ckpt__is_coded(e))
-        return;
-    look(p, storage);
-    if (begin == 0 && size == e->size)
-        take_bit(p->known, storage);
-    else
-        check(p, storage);
-    p->counts[storage]++;
-}
-
-ckpt_status ckpt__passes_in_order(ckpt__passes *p, size_t bond, uint64_t memory, ckpt_error *err)
-{
-    const ckpt__bond *b = ckpt__plan_bond(p->plan, bond);
-    const ckpt__index *x = ckpt__plan_source_index(p->plan), *y = ckpt__plan_target_index(p->plan);
-    ckpt_status status = CKPT_OK;
-    if (b->flags & CKPT__BOND_STORAGE) {
-        count_range(p, b->from, 0, extent_of(p, b->from)->size);
-        return CKPT_OK;
+    const ckpt__index *x = ckpt__plan_source_index(p->plan);
+    const ckpt__tensor *t = &x->tensors[tensor];
+    for (size_t i = 0; t->info.nbytes && i < ckpt__view_count(t); i++) {
+        uint32_t storage = ckpt__view_of(x, t, i).storage;
+        if (!ckpt__is_coded(extent_of(p, storage)))
+            continue;
+        look(p, storage);
+        p->counts[storage]++;
     }
-    const ckpt__tensor *t = &x->tensors[b->from];
-    const ckpt_tensor_info *to = &y->tensors[b->to].info;
-    if (t->info.nbytes == 0)
-        return CKPT_OK;
-    if (t->whole && ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim)) {
-        count_range(p, t->storage, ckpt__view_of(x, t, 0).at, t->info.nbytes);
-        return CKPT_OK;
-    }
-    /* Windows of the source's elements, which may be of another size in the target. */
-    ckpt__joined_room room = ckpt__elements_room(x, t, memory);
-    ckpt__pass_pull pull = {.memory = room.decoded, .decoded = UINT32_MAX};
-    uint64_t base = ckpt__view_of(y, &y->tensors[b->to], 0).at, from = ckpt_dtype_bits(t->info.dtype),
-             into = ckpt_dtype_bits(to->dtype);
-    p->in_order = true;
-    for (uint64_t at = 0; status == CKPT_OK && at < t->info.nbytes; at += room.window) {
-        uint64_t end = t->info.nbytes - at < room.window ? t->info.nbytes : at + room.window;
-        status = ckpt__passes_pull(p, &pull, y->tensors[b->to].storage, base + at * into / from,
-                                   base + (end * into + from - 1) / from, err);
-    }
-    p->in_order = false;
-    return status;
 }

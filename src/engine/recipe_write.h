@@ -5,6 +5,8 @@
 #include "format/format.h"
 #include "io/sink.h"
 
+enum { CKPT__WRITER_MEMORY = 4 * CKPT__BLOCK }; /* bytes that its blocks take at most */
+
 /* Where a recipe's payloads come from: bytes [offset, offset + n) of the payload of `number` (PAYLOAD: a tensor's
  * elements in C order; STORAGE: a storage's bytes), asked for in order within one payload. A payload of 12 bytes may
  * be asked for as offset 0, n 8 and then offset 8, n 4. The writer borrows it. */
@@ -14,6 +16,7 @@ typedef struct ckpt__payload {
     void *ctx;    /* what read gets; whoever made the payload owns it */
     bool alone;   /* the thread that reads writes as well; else another one does */
     size_t block; /* bytes that are written at a time; 0: CKPT__BLOCK */
+    size_t tile;  /* bytes that are asked for at a time, of one payload and within a block; 0: 256 KiB */
 } ckpt__payload;
 
 /* Writes the recipe to the sink (which has its size): 8 MiB blocks or smaller, CRC of each payload on the way, the deferred bytes

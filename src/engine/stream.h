@@ -11,7 +11,7 @@ ckpt_status ckpt__read_storage(const ckpt__source *source, const ckpt__index *in
                                ckpt__block_fn fn, void *ctx, ckpt_error *err);
 /* The elements of tensor i in C order, little-endian, contiguous, in order, in blocks of whole elements, with conjugate
  * and negated views resolved. With check, the CRCs of the storage, of which it may be a part, and of the tensor are compared. Memory is bounded
- * (engine/payload.h). */
+ * (engine/elements.h). */
 ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
                               ckpt__block_fn fn, void *ctx, ckpt_error *err);
 /* The same, unresolved and unchecked: what the CRC of a tensor is of. */

@@ -95,7 +95,7 @@ static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
     }
     for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
         size_t room = w->capacity - w->used;
-        size_t most = room < TILE ? room : TILE;
+        size_t tile = w->payload->tile ? w->payload->tile : TILE, most = room < tile ? room : tile;
         size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
         unsigned char *to = w->data + w->used;
         if (bytes)

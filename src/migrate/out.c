@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "codec/json.h"
-#include "engine/payload.h"
 #include "format/table.h"
 
 static const uint64_t memory_default = (uint64_t)256 << 20, shard_default = (uint64_t)5000000000;
@@ -342,11 +341,15 @@ static ckpt_status write_literal(ckpt__sink *folder, const char *name, const ckp
 }
 
 /* The target is published, or with --verify kept beside its name until it was read back. */
-static ckpt_status finish(ckpt__migration *m, ckpt__sink *sink, ckpt_error *err)
+static ckpt_status finish(const writer *w, ckpt__sink *sink)
 {
-    if (!m->options.verify)
+    ckpt__migration *m = w->m;
+    ckpt_error *err = w->err;
+    ckpt_status status = ckpt__bytes_finish(w->bytes, err);
+    if (status == CKPT_OK && !m->options.verify)
         return ckpt__sink_commit(sink, err);
-    ckpt_status status = ckpt__sink_settle(sink, err);
+    if (status == CKPT_OK)
+        status = ckpt__sink_settle(sink, err);
     if (status == CKPT_OK && !(m->beside = ckpt__sink_beside(sink)))
         status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
@@ -375,7 +378,7 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
         return status;
     }
     m->done += s->recipe->size;
-    return folder ? ckpt__sink_commit(sink, w->err) : finish(m, sink, w->err);
+    return folder ? ckpt__sink_commit(sink, w->err) : finish(w, sink);
 }
 
 /* What a conversion did to the values, now that they were read. */
@@ -418,7 +421,7 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         status = write_shard(w, &w->files[i], folder, payload);
     if (status == CKPT_OK && folder)
-        status = finish(m, folder, w->err);
+        status = finish(w, folder);
     else if (status < 0)
         ckpt__sink_abort(folder);
     return status;
@@ -437,15 +440,17 @@ static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t bl
 {
     ckpt__migration *m = w->m;
     ckpt__payload payload;
+    unsigned readers = ckpt__bytes_readers(m->options.threads, memory);
     m->total = 0;
     for (size_t i = 0; i < w->count; i++)
         m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
+    w->bytes = bytes;
     ckpt__heap_trim();
-    ckpt_status status = ckpt__bytes_open(bytes, memory, &payload, w->err);
+    ckpt_status status = ckpt__bytes_open(bytes, memory, readers, &payload, w->err);
     if (status == CKPT_OK) {
         payload.alone = is_alone(m);
         payload.block = block;
-        ckpt__source_pass(m->reader->source, false);
+        ckpt__source_pass(m->reader->source, readers > 1); /* a source that is passed is not for several threads */
         status = write_all(w, &payload);
     }
     if (status == CKPT_OK)

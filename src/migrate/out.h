@@ -29,6 +29,7 @@ typedef struct ckpt__out {
     size_t folder_count, folder_capacity; /* heap, owned: directories to make, parents
                                                                         * first */
     uint64_t total;                       /* payload bytes of the tensors of all shards; only cut_shards counts them */
+    struct ckpt__bytes *bytes;            /* borrowed: what the recipes are read from; NULL: nothing is read yet */
     ckpt_error *err;
 } ckpt__out;
 
@@ -49,9 +50,16 @@ ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memo
                                ckpt_error *err);
 const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b); /* its bonds: one a payload, in the order of the files */
 uint64_t ckpt__bytes_memory(const ckpt__bytes *b);           /* bytes that the plan takes */
-/* To be read, for ckpt__write_recipe, in buffers of `memory` bytes. The payloads may be asked for in any order, each from its first byte
- * to its last. CRCs are compared as by ckpt__payload_open. */
-ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, ckpt__payload *payload, ckpt_error *err);
+/* To be read, for ckpt__write_recipe, in buffers of `memory` bytes, at least CKPT__MEMORY_LEAST. The payloads may be asked for in any
+ * order, each from its first byte to its last. A view whose elements do not lie in order is put together window by window.
+ *   readers: threads that make parts of a payload at the same time, at least 1; bytes, counts and errors are the same for any number.
+ *   The CRCs that the source has are compared: CKPT_E_DAMAGED. Some are known only when the last byte of a storage was read, and some
+ * by ckpt__bytes_finish, which reads what else they need: nothing is published before. */
+enum { CKPT__MEMORY_LEAST = 1 << 20 };
+unsigned ckpt__bytes_readers(unsigned threads, uint64_t memory); /* of so many threads, with so much memory */
+ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, unsigned readers, ckpt__payload *payload,
+                             ckpt_error *err);
+ckpt_status ckpt__bytes_finish(ckpt__bytes *b, ckpt_error *err);
 /* What conversions cost, one a tensor of the source, when all was read; NULL: nothing is converted. It is b's. */
 const ckpt__convert_counts *ckpt__bytes_cast_counts(ckpt__bytes *b);
 void ckpt__bytes_free(ckpt__bytes *b);

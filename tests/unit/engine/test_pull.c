@@ -77,6 +77,105 @@ static void one_case(uint64_t seed, bool harms)
     ckpt__index_free(target->index);
 }
 
+/* ---- CRCs on the way: what is asked for once, in order or not, or not at all */
+
+static ckpt_status note_use(void *ctx, const ckpt__copy *c, ckpt_error *e)
+{
+    (void)e;
+    ((bool *)ctx)[c->from] = true;
+    return CKPT_OK;
+}
+
+/* Returns whether all was given and right. used: a flag a storage of the source. */
+static bool pull_late(ckpt__pull *p, const ckpt__plan *plan, uint32_t storage, const expected *want, bool *used)
+{
+    static unsigned char out[ROOM];
+    uint64_t begins[40], ends[40], size = target->used[storage] + 8, at = 0, most = chance(30) ? ROOM : 300;
+    size_t count = 0;
+    bool all = true, skips = chance(30);
+    for (; count < 40 && at < size; at = ends[count++]) {
+        begins[count] = at;
+        ends[count] = count == 39 || at + 1 + most > size ? size : at + 1 + draw(most);
+    }
+    for (size_t i = 0; chance(30) && i < count; i++) {
+        size_t k = draw(count);
+        uint64_t b = begins[i], e = ends[i];
+        begins[i] = begins[k];
+        ends[i] = ends[k];
+        begins[k] = b;
+        ends[k] = e;
+    }
+    for (size_t i = 0; all && i < count; i++) {
+        if (skips && chance(20))
+            continue;
+        memset(out, 0x5a, sizeof out);
+        ck_assert(ckpt__plan_target(plan, storage, begins[i], ends[i], note_use, used, &err) == CKPT_OK);
+        ckpt_status status = ckpt__pull_bytes(p, storage, begins[i], ends[i], out, NULL, &err);
+        all = status == CKPT_OK;
+        if (status < 0 && (sound || status != CKPT_E_DAMAGED))
+            ck_abort_msg("storage %u: %s: %s", storage, err.object, err.message);
+        if (sound && memcmp(out, want->bytes[storage] + begins[i], ends[i] - begins[i]) != 0)
+            ck_abort_msg("storage %u, [%llu, %llu)", storage, (unsigned long long)begins[i],
+                         (unsigned long long)ends[i]);
+    }
+    return all;
+}
+
+static void late_case(uint64_t seed, bool harms)
+{
+    static made tensors[TENSORS];
+    static expected want;
+    ckpt__bond bonds[TENSORS];
+    ckpt__op ops[TENSORS];
+    ckpt__plan *plan;
+    ckpt__pull *pull;
+    bool used[STORAGES] = {false}, all = true;
+    size_t count = make_case(seed, tensors, &want);
+    ck_assert(add_case(tensors, count, &want, bonds, ops));
+    uint32_t victim = write_files(harms);
+    sound = victim == UINT32_MAX;
+    ckpt__plan_want asked = {
+        .from = source->index, .to = target->index, .bonds = bonds, .bond_count = count, .ops = ops, .op_count = count};
+    ck_assert(ckpt__plan_new(&asked, &plan, &err) == CKPT_OK);
+    ck_assert(ckpt__pull_new(plan, opened, true, chance(50) ? 0 : 1, &pull, &err) == CKPT_OK);
+    ckpt__crcs *crcs = ckpt__crcs_new(plan);
+    ck_assert_ptr_nonnull(crcs);
+    bool shared = chance(30); /* as threads have it, which settle after each block */
+    ckpt__crcs_share(crcs, shared);
+    ckpt__pull_check_late(pull, crcs);
+    for (uint32_t s = 0; all && s < STORAGES; s++) {
+        all = pull_late(pull, plan, s, &want, used);
+        if (all && shared && chance(50))
+            all = ckpt__crcs_settle(crcs, &err) == CKPT_OK;
+    }
+    ckpt_status status = all ? ckpt__crcs_finish(crcs, opened, &err) : CKPT_E_DAMAGED;
+    ck_assert_msg(status == (sound || !used[victim] ? CKPT_OK : CKPT_E_DAMAGED), "seed %llu: status %d, %s",
+                  (unsigned long long)seed, (int)status,
+                  sound          ? "sound"
+                  : used[victim] ? "used"
+                                 : "not used");
+    ckpt__pull_free(pull);
+    ckpt__crcs_free(crcs);
+    ckpt__plan_free(plan);
+    ckpt__source_close(opened);
+    ckpt__index_free(source->index);
+    ckpt__index_free(target->index);
+}
+
+START_TEST(late)
+{
+    uint64_t count = getenv("CKPT_TEST_FEW") ? 40 : CASES;
+    make_scratch();
+    source = malloc(sizeof *source);
+    target = malloc(sizeof *target);
+    for (uint64_t i = 0; i < count; i++)
+        late_case(30000 + i, i % 2);
+    free(source);
+    free(target);
+    remove_scratch();
+}
+END_TEST
+
 /* ---- a split tensor, read as one */
 
 typedef struct taken {
@@ -389,6 +488,7 @@ int main(void)
     tcase_set_timeout(t, 0);
     tcase_add_test(t, any_range);
     tcase_add_test(t, damage);
+    tcase_add_test(t, late);
     tcase_add_test(t, split_tensors_are_read);
     tcase_add_test(t, large);
     tcase_add_test(t, threads);

@@ -2,6 +2,7 @@
 #include "engine/pull.h"
 
 #include <stdlib.h>
+#include <zlib.h>
 #include "codec/crc32.h"
 #include "../runner.h"
 #include "../scratch.h"
@@ -142,11 +143,170 @@ START_TEST(reads_are_few)
 }
 END_TEST
 
+/* ---- many questions of one storage */
+
+enum { PART = 100000 };
+
+/* A plan of one tensor on one, all of the file on both sides. */
+typedef struct question {
+    ckpt__index *from, *to;
+    ckpt__bond bond;
+    ckpt__op op;
+    ckpt__plan *plan;
+    ckpt__pull *pull;
+    ckpt__crcs *crcs;
+} question;
+
+static void open_question(question *q, ckpt__index *from, uint32_t n, const int64_t *shape, const int64_t *strides,
+                          bool late)
+{
+    const ckpt__op_want want = {.from = CKPT_F32, .to = CKPT_F32};
+    *q = (question){.from = from, .to = counted_target(FILE_BYTES)};
+    counted_tensor(q->from, n, shape, strides, 0, 0);
+    counted_tensor(q->to, n, shape, NULL, 0, 0);
+    ckpt__plan_want asked = {
+        .from = q->from, .to = q->to, .bonds = &q->bond, .bond_count = 1, .ops = &q->op, .op_count = 1};
+    ck_assert(ckpt__op_make(&want, "t", &q->op, &err) == CKPT_OK && ckpt__plan_new(&asked, &q->plan, &err) == CKPT_OK);
+    ck_assert(ckpt__pull_new(q->plan, opened, true, 1, &q->pull, &err) == CKPT_OK);
+    ck_assert_ptr_nonnull(q->crcs = ckpt__crcs_new(q->plan));
+    if (late)
+        ckpt__pull_check_late(q->pull, q->crcs);
+    read_calls = 0;
+    read_bytes = 0;
+}
+
+static void close_question(question *q)
+{
+    ckpt__pull_free(q->pull);
+    ckpt__crcs_free(q->crcs);
+    ckpt__plan_free(q->plan);
+    forget(q->from, q->to);
+}
+
+/* Asks for bytes [0, end) in parts: the first status that is not CKPT_OK. */
+static ckpt_status ask_parts(question *q, uint64_t end)
+{
+    static char out[PART];
+    ckpt_status status = CKPT_OK;
+    for (uint64_t at = 0; status == CKPT_OK && at < end; at += PART)
+        status = ckpt__pull_bytes(q->pull, 0, at, at + PART < end ? at + PART : end, out, NULL, &err);
+    return status;
+}
+
+START_TEST(parts_are_read_once)
+{
+    static const int64_t all[] = {FILE_BYTES / 4}, square[] = {1024, 1024}, turn[] = {1, 1024};
+    question q;
+    make_scratch();
+    open_question(&q, counted_index(true), 1, all, NULL, true);
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES), CKPT_OK);
+    ck_assert_int_eq(ckpt__crcs_finish(q.crcs, opened, &err), CKPT_OK);
+    ck_assert_uint_eq(read_bytes, FILE_BYTES);
+    close_question(&q);
+    open_question(&q, counted_index(true), 1, all, NULL, false); /* checked before: read twice */
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES), CKPT_OK);
+    ck_assert_uint_eq(read_bytes, 2 * FILE_BYTES);
+    close_question(&q);
+    open_question(&q, counted_index(true), 1, all, NULL, true); /* not all was asked for: the end reads all again */
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES / 2), CKPT_OK);
+    ck_assert_uint_eq(read_bytes, FILE_BYTES / 2);
+    ck_assert_int_eq(ckpt__crcs_finish(q.crcs, opened, &err), CKPT_OK);
+    ck_assert_uint_eq(read_bytes, FILE_BYTES / 2 + FILE_BYTES);
+    close_question(&q);
+    open_question(&q, counted_index(true), 1, all, NULL, true); /* damaged, and not all was asked for */
+    q.from->storages[0].extent.crc ^= 1;
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES / 2), CKPT_OK);
+    ck_assert_int_eq(ckpt__crcs_finish(q.crcs, opened, &err), CKPT_E_DAMAGED);
+    close_question(&q);
+    open_question(&q, counted_index(true), 1, all, NULL, true); /* damaged: with the last byte, and from then on */
+    q.from->storages[0].extent.crc ^= 1;
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES - 4), CKPT_OK);
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES), CKPT_E_DAMAGED);
+    ck_assert_int_eq(ask_parts(&q, 1), CKPT_E_DAMAGED);
+    close_question(&q);
+    for (int late = 0; late < 2; late++) { /* turned, and all of it in one question: the CRC is taken on the way */
+        char *out = malloc(FILE_BYTES);
+        open_question(&q, counted_index(true), 2, square, turn, late);
+        ck_assert_int_eq(ckpt__pull_bytes(q.pull, 0, 0, FILE_BYTES, out, NULL, &err), CKPT_OK);
+        ck_assert_uint_eq(read_bytes, FILE_BYTES);
+        q.from->storages[0].extent.checked = 0;
+        q.from->storages[0].extent.crc ^= 1;
+        ck_assert_int_eq(ckpt__pull_bytes(q.pull, 0, 0, FILE_BYTES, out, NULL, &err), CKPT_E_DAMAGED);
+        close_question(&q);
+        free(out);
+    }
+    remove_scratch();
+}
+END_TEST
+
+/* The file, deflated in one piece. */
+static void deflate_file(ckpt__index *x)
+{
+    static unsigned char bytes[FILE_BYTES], coded[FILE_BYTES];
+    for (uint32_t i = 0, r = 1; i < FILE_BYTES; i++, r = r * 1664525u + 1013904223u)
+        bytes[i] = (unsigned char)(r >> 30);
+    ckpt__extent *e = &x->storages[0].extent;
+    z_stream z;
+    memset(&z, 0, sizeof z);
+    ck_assert_int_eq(deflateInit2(&z, 1, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    z.next_in = bytes;
+    z.avail_in = FILE_BYTES;
+    z.next_out = coded;
+    z.avail_out = FILE_BYTES;
+    ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&z);
+    e->coding = CKPT__DEFLATE;
+    e->length = FILE_BYTES - z.avail_out;
+    e->crc = ckpt__crc32(0, bytes, FILE_BYTES);
+    ckpt__source_close(opened);
+    FILE *f = fopen("counted", "w");
+    ck_assert(f && fwrite(coded, 1, e->length, f) == e->length && fclose(f) == 0);
+    ck_assert_int_eq(ckpt__source_open("counted", &opened, &err), CKPT_OK);
+}
+
+START_TEST(decoders_go_on)
+{
+    static const int64_t all[] = {FILE_BYTES / 4}, square[] = {1024, 1024}, turn[] = {1, 1024};
+    question q;
+    char out[8];
+    make_scratch();
+    for (int crc = 0; crc < 2; crc++) {
+        ckpt__index *x = counted_index(crc);
+        deflate_file(x);
+        open_question(&q, x, 1, all, NULL, true);
+        ck_assert_msg(ask_parts(&q, FILE_BYTES) == CKPT_OK, "%s", err.message);
+        ck_assert_int_eq(ckpt__crcs_finish(q.crcs, opened, &err), CKPT_OK);
+        ck_assert_uint_eq(ckpt__pull_openings(q.pull), 1);
+        ck_assert_uint_eq(read_bytes, x->storages[0].extent.length);
+        /* ahead it goes on, back it begins again */
+        ck_assert_int_eq(ckpt__pull_bytes(q.pull, 0, 1000, 1008, out, NULL, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt__pull_bytes(q.pull, 0, 900000, 900008, out, NULL, &err), CKPT_OK);
+        ck_assert_uint_eq(ckpt__pull_openings(q.pull), 2);
+        ck_assert_int_eq(ckpt__pull_bytes(q.pull, 0, 1000, 1008, out, NULL, &err), CKPT_OK);
+        ck_assert_uint_eq(ckpt__pull_openings(q.pull), 3);
+        close_question(&q);
+        x = counted_index(crc);
+        deflate_file(x);
+        char *whole = malloc(FILE_BYTES);
+        open_question(&q, x, 2, square, turn, false); /* turned: decoded once */
+        ck_assert_int_eq(ckpt__pull_bytes(q.pull, 0, 0, FILE_BYTES, whole, NULL, &err), CKPT_OK);
+        ck_assert_uint_eq(ckpt__pull_openings(q.pull), 1);
+        ck_assert_uint_eq(read_bytes, x->storages[0].extent.length);
+        close_question(&q);
+        free(whole);
+    }
+    remove_scratch();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pull reads");
     TCase *t = tcase_create("pull reads");
+    tcase_set_timeout(t, 60);
     tcase_add_test(t, reads_are_few);
+    tcase_add_test(t, parts_are_read_once);
+    tcase_add_test(t, decoders_go_on);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -2,6 +2,7 @@
 #include "../folder_files.h"
 #include <ckpt/ckpt.h>
 #include <dirent.h>
+#include <math.h>
 #include <pthread.h>
 
 enum { ROWS = 1900, COLUMNS = 1024, TENSORS = 4 }; /* 31 MB: several blocks of the writer */
@@ -113,7 +114,7 @@ START_TEST(any_number)
     for (size_t k = 0; k < 4; k++) {
         int own = migrate(at("a/x"), kinds[k].to, kinds[k].cast, 1);
         ck_assert_int_eq(own, 1);
-        for (uint32_t n = 2; n <= 5; n += 3) {
+        for (uint32_t n = 2; n <= 8; n += 1 + n / 4) {
             int most = migrate(at("b/x"), kinds[k].to, kinds[k].cast, n);
             bool few = kinds[k].cast && kinds[k].cast[0] == '*'; /* half the bytes: too few blocks for a thread */
             ck_assert_msg(few || most == 2, "%s: %d threads of %u", kinds[k].to, most, n);
@@ -131,6 +132,87 @@ START_TEST(any_number)
 }
 END_TEST
 
+/* ---- what is said of it */
+
+/* A list of the findings, and the error. */
+static void texts_of(const char *to, const char *cast, uint32_t threads, char *out, size_t size)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
+    ckpt_report *report = ckpt_report_new();
+    o.to = to;
+    o.threads = threads;
+    o.cast = &cast;
+    o.cast_count = cast ? 1 : 0;
+    o.no_sync = o.force = true;
+    ckpt_status status = ckpt_migrate(at("source"), at("x"), &o, report, &err);
+    int n = snprintf(out, size, "%d %s: %s", (int)status, status < 0 ? err.object : "", status < 0 ? err.message : "");
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        n += snprintf(out + n, size - (size_t)n, "\n%s %s %s", f->code, f->tensor ? f->tensor : "", f->message);
+        ck_assert_uint_lt((size_t)n, size);
+    }
+    ckpt_report_free(report);
+}
+
+static void change_float(size_t tensor, size_t element, float value)
+{
+    uint64_t header;
+    FILE *f = fopen(at("source"), "r+b");
+    ck_assert(f && fread(&header, 8, 1, f) == 1);
+    ck_assert_int_eq(fseek(f, (long)(8 + header + 4 * (tensor * ROWS * COLUMNS + element)), SEEK_SET), 0);
+    ck_assert(fwrite(&value, 4, 1, f) == 1 && fclose(f) == 0);
+}
+
+/* Findings have counts: each element counts once, however many threads convert. */
+START_TEST(same_findings)
+{
+    static char want[4000], have[4000];
+    write_source();
+    for (size_t i = 0; i < ROWS * COLUMNS; i += 65521) /* on both sides of what a thread makes */
+        change_float(i % TENSORS, i, i % 2 ? 1e30f : nanf(""));
+    for (size_t i = 65535; i < ROWS * COLUMNS; i += 65536)
+        change_float(1, i, -1e30f);
+    texts_of("safetensors", "*=float16", 1, want, sizeof want);
+    ck_assert_msg(strstr(want, "cast-range") && strstr(want, "cast-nan"), "%s", want);
+    for (uint32_t n = 2; n <= 8; n++) {
+        texts_of("safetensors", "*=float16", n, have, sizeof have);
+        ck_assert_msg(strcmp(want, have) == 0, "%u threads: %s\ninstead of %s", n, have, want);
+    }
+}
+END_TEST
+
+/* A byte is wrong that only one of the threads reads, and there are values that a step may not have: the same error is given. */
+START_TEST(same_error)
+{
+    static const size_t places[] = {0, 65535, 65536, 3 * 65536 + 5, ROWS * COLUMNS - 1};
+    static char want[4000], have[4000];
+    char command[1200];
+    write_source();
+    ck_assert_int_eq(migrate(at("native"), "ckpt", NULL, 1), 1);
+    snprintf(command, sizeof command, "mv '%s' '%s'", at("native"), at("source"));
+    ck_assert_int_eq(system(command), 0);
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+        size_t size;
+        char *data = read_file(at("source"), &size);
+        size_t place = size - 4 * ROWS * COLUMNS + 4 * places[k]; /* in the last tensor of the file */
+        FILE *f = fopen(at("source"), "r+b");
+        ck_assert(f && fseek(f, (long)place, SEEK_SET) == 0 && fputc(data[place] ^ 1, f) != EOF && fclose(f) == 0);
+        for (int cast = 0; cast < 2; cast++) {
+            texts_of("safetensors", cast ? "*=float16" : NULL, 1, want, sizeof want);
+            ck_assert_msg(strstr(want, "CRC"), "%s", want);
+            for (uint32_t n = 2; n <= 8; n += 1 + n / 4) {
+                texts_of("safetensors", cast ? "*=float16" : NULL, n, have, sizeof have);
+                ck_assert_msg(strcmp(want, have) == 0, "%u threads: %s\ninstead of %s", n, have, want);
+            }
+        }
+        f = fopen(at("source"), "r+b");
+        ck_assert(f && fseek(f, (long)place, SEEK_SET) == 0 && fputc(data[place], f) != EOF && fclose(f) == 0);
+        free(data);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate_threads");
@@ -138,6 +220,8 @@ int main(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, any_number);
+    tcase_add_test(t, same_findings);
+    tcase_add_test(t, same_error);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

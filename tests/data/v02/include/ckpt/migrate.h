@@ -155,8 +155,10 @@ typedef struct ckpt_migrate_options {
     /* the work */
     uint64_t memory;        /* what its buffers may take at most; 0: 256 MiB; at least 33 MiB */
     ckpt_progress progress; /* with verify the total is twice what is written: its second half is the reading back */
-    uint32_t threads;       /* 1: one reads, converts and writes; 2: another one writes meanwhile; more is as 2;
-                                   * 0: 2 where the process may use two cores, else 1. What is written is the same */
+    uint32_t threads;       /* 1: one reads, converts and writes; 2: another one writes meanwhile; of more, one writes
+                                   * and the others each read and convert parts of what is written next; 0: 2 where the
+                                   * process may use two cores, else 1. What is written, the report and an error are
+                                   * the same for any number */
     const char
         *assume_order; /* of the known orders of an optimizer's parameters the one that the source has, by its name
                                    * (ckpt-map(5): "model", "groups-reversed", ...), where more than one could be; NULL: none */

@@ -1,10 +1,11 @@
-/* test_payload.c - payloads read in order and in bounded memory: every view against brute force. */
-#include "engine/payload.h"
+/* test_elements.c - tensors and storages read in order and in bounded memory: every view against brute force. */
+#include "engine/elements.h"
 
 #include <fcntl.h>
 #include <zlib.h>
 #include "codec/crc32.h"
-#include "engine/elements.h"
+#include "engine/pull.h"
+#include "engine/recipe_write.h"
 #include "io/sink.h"
 #include "../runner.h"
 #include "../scratch.h"
@@ -110,15 +111,38 @@ static unsigned char *by_hand(const made *m, size_t tensor, size_t *n)
     return out;
 }
 
-/* The same through a payload, in blocks of random sizes. */
-static unsigned char *through(ckpt__payload *payload, ckpt__segment_kind kind, size_t number, size_t n, size_t most)
+/* One tensor or storage at a time, from its first byte on. */
+typedef struct ordered {
+    const made *m; /* borrowed */
+    ckpt__elements_options options;
+    ckpt__elements elements;
+} ordered;
+
+static ordered in_order(const made *m)
+{
+    return (ordered){.m = m, .options = {.check = true}};
+}
+
+static ckpt_status ask(ordered *o, bool storage, size_t number, uint64_t offset, void *dst, size_t n)
+{
+    ckpt_status status = CKPT_OK;
+    if (offset == 0) {
+        ckpt__elements_close(&o->elements);
+        status = storage ? ckpt__elements_of_storage(&o->elements, o->m->source, o->m->index, number, false,
+                                                     &o->options, &err)
+                         : ckpt__elements_of_tensor(&o->elements, o->m->source, o->m->index, number, &o->options, &err);
+    }
+    return status == CKPT_OK ? ckpt__elements_read(&o->elements, dst, n, &err) : status;
+}
+
+/* The same in blocks of random sizes. */
+static unsigned char *through(ordered *o, bool storage, size_t number, size_t n, size_t most)
 {
     unsigned char *out = malloc(n + 1);
     for (size_t at = 0; at < n;) {
         size_t some = 1 + draw((uint32_t)most);
         some = some < n - at ? some : n - at;
-        ck_assert_msg(payload->read(payload->ctx, kind, number, at, out + at, some, &err) == CKPT_OK, "%s",
-                      err.message);
+        ck_assert_msg(ask(o, storage, number, at, out + at, some) == CKPT_OK, "%s", err.message);
         at += some;
     }
     return out;
@@ -155,12 +179,10 @@ START_TEST(random_views)
             made m = make(ckpt_dtype_size(dtype) * (1 + draw(600)), ways[way].coding, ways[way].in_memory);
             size_t n, t = random_view(&m, dtype, 7);
             unsigned char *want = by_hand(&m, t, &n);
-            ckpt__reader_payload *p;
-            ckpt__payload payload;
-            ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
-            unsigned char *got = through(&payload, CKPT__PAYLOAD, t, n, 40);
+            ordered o = in_order(&m);
+            unsigned char *got = through(&o, false, t, n, 40);
             ck_assert_msg(memcmp(got, want, n) == 0, "way %zu round %d", way, round);
-            ckpt__reader_payload_free(p);
+            ckpt__elements_close(&o.elements);
             free(got);
             free(want);
             discard(&m);
@@ -213,13 +235,11 @@ START_TEST(large_views)
         for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
             size_t n, t = add_view(&m, CKPT_F32, views[i].ndim, views[i].shape, views[i].strides, 0);
             unsigned char *want = by_hand(&m, t, &n);
-            ckpt__reader_payload *p;
-            ckpt__payload payload;
-            ck_assert_int_eq(
-                ckpt__payload_open(m.source, m.index, m.index, NULL, CKPT__MEMORY_LEAST, &p, &payload, &err), CKPT_OK);
-            unsigned char *got = through(&payload, CKPT__PAYLOAD, t, n, 400000);
+            ordered o = in_order(&m);
+            o.options.memory = 1 << 20;
+            unsigned char *got = through(&o, false, t, n, 400000);
             ck_assert_msg(memcmp(got, want, n) == 0, "view %zu of %zu", i, k);
-            ckpt__reader_payload_free(p);
+            ckpt__elements_close(&o.elements);
             free(got);
             free(want);
         }
@@ -237,15 +257,13 @@ START_TEST(big_endian)
         ckpt__swap_bytes(want, n, 4);
         m.index->storages[0].extent.big_endian = true;
         m.index->storages[0].unit = 4;
-        ckpt__reader_payload *p;
-        ckpt__payload payload;
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
-        unsigned char *got = through(&payload, CKPT__PAYLOAD, t, n, 13);
+        ordered o = in_order(&m);
+        unsigned char *got = through(&o, false, t, n, 13);
         ck_assert(memcmp(got, want, n) == 0);
-        unsigned char *all = through(&payload, CKPT__STORAGE, 0, m.size, 7);
+        unsigned char *all = through(&o, true, 0, m.size, 7);
         ckpt__swap_bytes(m.bytes, m.size, 4);
         ck_assert(memcmp(all, m.bytes, m.size) == 0);
-        ckpt__reader_payload_free(p);
+        ckpt__elements_close(&o.elements);
         free(got);
         free(all);
         free(want);
@@ -263,44 +281,69 @@ START_TEST(big_endian_storages)
         size_t even = m.size - m.size % unit;
         m.index->storages[0].extent.big_endian = true;
         m.index->storages[0].unit = unit;
-        ckpt__reader_payload *p;
-        ckpt__payload payload;
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
-        unsigned char *got = through(&payload, CKPT__STORAGE, 0, m.size, 5);
+        ordered o = in_order(&m);
+        unsigned char *got = through(&o, true, 0, m.size, 5);
         for (size_t i = 0; i < even; i++)
             ck_assert_msg(got[i] == m.bytes[i - i % unit + unit - 1 - i % unit], "unit %d: byte %zu", unit, i);
         ck_assert(memcmp(got + even, m.bytes + even, m.size - even) == 0);
-        ckpt__reader_payload_free(p);
+        ckpt__elements_close(&o.elements);
         free(got);
         discard(&m);
     }
 }
 END_TEST
 
-/* ---- what the target has otherwise */
+/* ---- what the target has in another dtype: by a plan */
 
-typedef struct target {
-    ckpt__index *index;
-    ckpt_dtype casts[2];
-} target;
+/* Tensor 0 of the source, converted. */
+typedef struct cast {
+    ckpt__index *to;
+    ckpt__bond bond;
+    ckpt__op op;
+    ckpt__plan *plan;
+    ckpt__pull *pull;
+} cast;
 
-/* The target's index: the tensors of the source, the first with a storage of its own. */
-static target retarget(const made *m, ckpt_dtype cast)
+static void open_cast(cast *c, const made *m, ckpt_dtype to, bool exact)
 {
-    target t = {ckpt__index_new(0), {cast, CKPT_DTYPE_NONE}};
-    ck_assert_uint_eq(m->index->tensor_count, 1);
-    *ckpt__index_add_storage(t.index) = m->index->storages[0];
-    ckpt__storage *s = ckpt__index_add_storage(t.index);
+    const ckpt_tensor_info *from = &m->index->tensors[0].info;
+    const ckpt__op_want want = {.from = from->dtype, .to = to, .exact = exact};
+    *c = (cast){.to = ckpt__index_new(0)};
     uint64_t numel;
-    ck_assert(ckpt__numel(m->index->tensors[0].info.shape, m->index->tensors[0].info.ndim, &numel));
-    s->extent.size = numel * ckpt_dtype_size(cast);
-    s->unit = 1;
-    ckpt__tensor *x = ckpt__index_add_tensor(t.index);
-    *x = m->index->tensors[0];
-    x->info.dtype = cast;
-    x->info.conj = x->info.neg = false;
-    ck_assert_int_eq(ckpt__index_set_view(t.index, 0, 1, x->info.shape, NULL, 0, &err), CKPT_OK);
-    return t;
+    ck_assert(ckpt__numel(from->shape, from->ndim, &numel));
+    ckpt__index_add_storage(c->to)->extent.size = numel * ckpt_dtype_size(to);
+    ckpt__tensor *t = ckpt__index_add_tensor(c->to);
+    t->info.name = from->name;
+    t->info.dtype = to;
+    t->info.ndim = from->ndim;
+    ck_assert_int_eq(ckpt__index_set_view(c->to, 0, 0, from->shape, NULL, 0, &err), CKPT_OK);
+    ckpt__plan_want asked = {
+        .from = m->index, .to = c->to, .bonds = &c->bond, .bond_count = 1, .ops = &c->op, .op_count = 1};
+    ck_assert_int_eq(ckpt__op_make(&want, "view", &c->op, &err), CKPT_OK);
+    ck_assert_msg(ckpt__plan_new(&asked, &c->plan, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ckpt__pull_new(c->plan, m->source, true, 0, &c->pull, &err), CKPT_OK);
+}
+
+static void close_cast(cast *c)
+{
+    ckpt__pull_free(c->pull);
+    ckpt__plan_free(c->plan);
+    ckpt__index_free(c->to);
+}
+
+/* In blocks of so many elements at most. */
+static unsigned char *cast_through(cast *c, size_t n, size_t most, ckpt__convert_counts *counts)
+{
+    unsigned char *out = malloc(n + 1);
+    size_t size = c->op.to_size;
+    memset(counts, 0, sizeof *counts);
+    for (size_t at = 0, some; at < n; at += some) {
+        some = (1 + draw((uint32_t)most)) * size;
+        some = some < n - at ? some : n - at;
+        ck_assert_msg(ckpt__pull_bytes(c->pull, 0, at, at + some, out + at, counts, &err) == CKPT_OK, "%s",
+                      err.message);
+    }
+    return out;
 }
 
 START_TEST(casts)
@@ -321,24 +364,13 @@ START_TEST(casts)
         else
             memcpy(want, raw, n);
         n = count * ckpt_dtype_size(to);
-        target other = retarget(&m, to);
-        ckpt__reader_payload *p;
-        ckpt__payload payload;
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, other.index, other.casts, 0, &p, &payload, &err),
-                         CKPT_OK);
-        unsigned char *got = through(&payload, CKPT__PAYLOAD, 0, n, 30);
-        ckpt__payload_pause(p);
-        unsigned char *again = through(&payload, CKPT__PAYLOAD, 0, n, 30);
+        cast c;
+        open_cast(&c, &m, to, false);
+        unsigned char *got = cast_through(&c, n, 9, &counts);
         ck_assert(memcmp(got, want, n) == 0);
-        ck_assert(memcmp(again, want, n) == 0);
-        ckpt__payload_cast_counts(p, 0, &counts);
         ck_assert(memcmp(&counts, &want_counts, sizeof counts) == 0 || n == 0);
-        unsigned char one;
-        ck_assert_int_lt(payload.read(payload.ctx, CKPT__STORAGE, 1, 0, &one, 1, &err), 0); /* there is none */
-        ckpt__reader_payload_free(p);
-        ckpt__index_free(other.index);
+        close_cast(&c);
         free(got);
-        free(again);
         free(raw);
         free(want);
         discard(&m);
@@ -353,31 +385,25 @@ START_TEST(casts_are_counted)
     write_file("payload", values, sizeof values);
     int64_t shape[1] = {6};
     add_view(&m, CKPT_F32, 1, shape, NULL, 0);
-    target other = retarget(&m, CKPT_F16);
-    ckpt__reader_payload *p;
-    ckpt__payload payload;
+    cast c;
     ckpt__convert_counts counts;
-    ck_assert_int_eq(ckpt__payload_open(m.source, m.index, other.index, other.casts, 0, &p, &payload, &err), CKPT_OK);
-    for (int again = 0; again < 2; again++) { /* read twice, counted once */
-        free(through(&payload, CKPT__PAYLOAD, 0, 12, 5));
-        ckpt__payload_cast_counts(p, 0, &counts);
-        ck_assert_uint_eq(counts.elements, 6);
-        ck_assert_uint_eq(counts.inexact, 4);
-        ck_assert_uint_eq(counts.out_of_range, 2);
-        ck_assert_uint_eq(counts.nan, 0);
-    }
-    /* A step is exact or refused. */
-    other.index->tensors[0].info.role = CKPT_ROLE_STEP;
+    open_cast(&c, &m, CKPT_F16, false);
+    free(cast_through(&c, 12, 2, &counts));
+    ck_assert_uint_eq(counts.elements, 6);
+    ck_assert_uint_eq(counts.inexact, 4);
+    ck_assert_uint_eq(counts.out_of_range, 2);
+    ck_assert_uint_eq(counts.nan, 0);
+    close_cast(&c);
+    open_cast(&c, &m, CKPT_F16, true); /* a step is exact or refused */
     uint16_t half[6];
-    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, 0, 0, half, 12, &err), CKPT_E_MISMATCH);
+    ck_assert_int_eq(ckpt__pull_bytes(c.pull, 0, 0, 12, half, NULL, &err), CKPT_E_MISMATCH);
     ck_assert_ptr_nonnull(strstr(err.message, "float16"));
-    ckpt__reader_payload_free(p);
-    ckpt__index_free(other.index);
+    close_cast(&c);
     discard(&m);
 }
 END_TEST
 
-/* Conjugate and negated views: their values where the target's tensor is no such view, else the bytes behind them. */
+/* Conjugate and negated views: the bytes behind them, or their values where they are asked for. */
 START_TEST(resolved_views)
 {
     static const double values[] = {1, 2, -3, 4, 5, -6, 7, 0};
@@ -400,21 +426,15 @@ START_TEST(resolved_views)
         double *want = (double *)(void *)by_hand(&m, t, &n);
         m.index->tensors[0].info.conj = views[i].conj;
         m.index->tensors[0].info.neg = views[i].neg;
-        target other = retarget(&m, views[i].dtype);
-        ckpt__reader_payload *p, *kept;
-        ckpt__payload payload, as_it_is;
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &kept, &as_it_is, &err), CKPT_OK);
-        unsigned char *same = through(&as_it_is, CKPT__PAYLOAD, 0, n, 11);
+        ordered o = in_order(&m);
+        unsigned char *same = through(&o, false, t, n, 11);
         ck_assert(memcmp(same, want, n) == 0);
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, other.index, other.casts, 0, &p, &payload, &err),
-                         CKPT_OK);
-        unsigned char *got = through(&payload, CKPT__PAYLOAD, 0, n, 11);
+        o.options.resolve = true;
+        unsigned char *got = through(&o, false, t, n, 11);
         for (size_t k = 0; k < n / 8; k++)
             want[k] *= k % 2 ? views[i].im : views[i].re;
         ck_assert_msg(memcmp(got, want, n) == 0, "view %zu", i);
-        ckpt__reader_payload_free(kept);
-        ckpt__reader_payload_free(p);
-        ckpt__index_free(other.index);
+        ckpt__elements_close(&o.elements);
         free(same);
         free(got);
         free(want);
@@ -456,25 +476,23 @@ START_TEST(checksums)
         ckpt__extent *e = &m.index->storages[0].extent;
         e->has_crc = true;
         e->crc = ckpt__crc32(0, m.bytes, m.size);
-        ckpt__reader_payload *p;
-        ckpt__payload payload;
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 0, got, 4096, &err), CKPT_OK);
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 4096, &err), CKPT_OK);
+        ordered o = in_order(&m);
+        ck_assert_int_eq(ask(&o, false, t, 0, got, 4096), CKPT_OK);
+        ck_assert_int_eq(ask(&o, true, 0, 0, got, 4096), CKPT_OK);
         e->crc ^= 1;
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 0, got, 4095, &err), CKPT_OK);
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, t, 4095, got, 1, &err), CKPT_E_DAMAGED);
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 4096, &err), CKPT_E_DAMAGED);
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 1, &err), CKPT_E_DAMAGED);
+        ck_assert_int_eq(ask(&o, false, t, 0, got, 4095), CKPT_OK);
+        ck_assert_int_eq(ask(&o, false, t, 4095, got, 1), CKPT_E_DAMAGED);
+        ck_assert_int_eq(ask(&o, true, 0, 0, got, 4096), CKPT_E_DAMAGED);
+        ck_assert_int_eq(ask(&o, false, u, 0, got, 1), CKPT_E_DAMAGED);
         m.index->tensors[u].has_crc = true;
         m.index->tensors[u].crc = ckpt__crc32(0, want, n);
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 1, &err), CKPT_E_DAMAGED);
+        ck_assert_int_eq(ask(&o, false, u, 0, got, 1), CKPT_E_DAMAGED);
         e->crc ^= 1;
         e->checked = 0;
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 4096, &err), CKPT_OK);
+        ck_assert_int_eq(ask(&o, false, u, 0, got, 4096), CKPT_OK);
         m.index->tensors[u].crc ^= 1;
-        ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, u, 0, got, 4096, &err), CKPT_E_DAMAGED);
-        ckpt__reader_payload_free(p);
+        ck_assert_int_eq(ask(&o, false, u, 0, got, 4096), CKPT_E_DAMAGED);
+        ckpt__elements_close(&o.elements);
         free(want);
         discard(&m);
     }
@@ -499,12 +517,9 @@ START_TEST(broken_records)
             write_file("payload", "\xff\xff\xff\xff", 4);
         else
             e->size = e->length = 100001;
-        ckpt__reader_payload *p;
-        ckpt__payload payload;
-        ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
-        ck_assert_msg(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, (size_t)e->size, &err) == CKPT_E_DAMAGED,
-                      "way %d: %s", way, err.message);
-        ckpt__reader_payload_free(p);
+        ordered o = in_order(&m);
+        ck_assert_msg(ask(&o, true, 0, 0, got, (size_t)e->size) == CKPT_E_DAMAGED, "way %d: %s", way, err.message);
+        ckpt__elements_close(&o.elements);
         free(got);
         discard(&m);
     }
@@ -522,16 +537,14 @@ START_TEST(salvaged)
            strided = add_view(&m, CKPT_U8, 1, shape, turned, 0), beyond = add_view(&m, CKPT_U8, 1, shape, turned, 25);
     e->missing = true;
     e->length = 100;
-    ckpt__reader_payload *p;
-    ckpt__payload payload;
-    ck_assert_int_eq(ckpt__payload_open(m.source, m.index, m.index, NULL, 0, &p, &payload, &err), CKPT_OK);
-    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, first, 0, got, 16, &err), CKPT_OK);
+    ordered o = in_order(&m);
+    ck_assert_int_eq(ask(&o, false, first, 0, got, 16), CKPT_OK);
     ck_assert(memcmp(got, m.bytes, 16) == 0);
-    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, strided, 0, got, 16, &err), CKPT_OK);
-    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, last, 0, got, 16, &err), CKPT_E_DAMAGED);
-    ck_assert_int_eq(payload.read(payload.ctx, CKPT__PAYLOAD, beyond, 0, got, 16, &err), CKPT_E_DAMAGED);
-    ck_assert_int_eq(payload.read(payload.ctx, CKPT__STORAGE, 0, 0, got, 16, &err), CKPT_E_DAMAGED);
-    ckpt__reader_payload_free(p);
+    ck_assert_int_eq(ask(&o, false, strided, 0, got, 16), CKPT_OK);
+    ck_assert_int_eq(ask(&o, false, last, 0, got, 16), CKPT_E_DAMAGED);
+    ck_assert_int_eq(ask(&o, false, beyond, 0, got, 16), CKPT_E_DAMAGED);
+    ck_assert_int_eq(ask(&o, true, 0, 0, got, 16), CKPT_E_DAMAGED);
+    ckpt__elements_close(&o.elements);
     discard(&m);
 }
 END_TEST
@@ -601,8 +614,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("payload");
-    TCase *c = tcase_create("payload");
+    Suite *suite = suite_create("elements");
+    TCase *c = tcase_create("elements");
     tcase_set_timeout(c, 120);
     tcase_add_checked_fixture(c, make_scratch, remove_scratch);
     tcase_add_test(c, random_views);

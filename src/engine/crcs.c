@@ -1,0 +1,285 @@
+/* engine/crcs.c - ranges with their CRCs, put together until they are a storage. */
+#include "engine/crcs.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include "codec/crc32.h"
+#include "engine/checked.h"
+#include "model/nested.h"
+
+enum { RANGES = 64 }; /* of a storage that are kept: one whose ranges come in no order at all is read again */
+
+typedef struct range {
+    uint64_t begin, end; /* bytes of the storage */
+    uint32_t crc;        /* of these */
+} range;
+
+/* A storage of which some bytes were read. */
+typedef struct part {
+    uint32_t storage;
+    uint32_t bond; /* that read it first: its name is for messages */
+    uint32_t count;
+    bool lost;            /* too many ranges: it is read again at the end */
+    range ranges[RANGES]; /* ascending; no two lie side by side */
+} part;
+
+struct ckpt__crcs {
+    const ckpt__plan *plan; /* borrowed */
+    part **parts;           /* heap, owned: the storages that were begun, in no order */
+    size_t count, capacity;
+    size_t last;    /* number of the one that was looked for last: the next is it, or stands behind it, as a rule */
+    uint64_t *sums; /* heap, owned: of each storage the bytes that the bonds read; NULL: not asked yet */
+    bool no_sums;   /* there was no memory for them */
+    bool shared;
+    pthread_mutex_t lock; /* of all above, while it is shared */
+};
+
+ckpt__crcs *ckpt__crcs_new(const ckpt__plan *plan)
+{
+    ckpt__crcs *c = calloc(1, sizeof *c);
+    if (c) {
+        c->plan = plan;
+        pthread_mutex_init(&c->lock, NULL);
+    }
+    return c;
+}
+
+void ckpt__crcs_free(ckpt__crcs *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->count; i++)
+        free(c->parts[i]);
+    free(c->parts);
+    free(c->sums);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+void ckpt__crcs_share(ckpt__crcs *c, bool shared)
+{
+    c->shared = shared;
+}
+
+static const ckpt__extent *extent_of(const ckpt__crcs *c, uint32_t storage)
+{
+    return ckpt__extent_known(ckpt__plan_source_index(c->plan), storage);
+}
+
+/* ---- what the plan shows */
+
+static bool reads_all(const ckpt__crcs *c, uint32_t storage, const ckpt__bond *b)
+{
+    const ckpt__index *x = ckpt__plan_source_index(c->plan);
+    if (b->flags & CKPT__BOND_STORAGE)
+        return true;
+    const ckpt__tensor *t = &x->tensors[b->from];
+    return t->whole && t->info.offset == 0 && t->info.nbytes == x->storages[storage].extent.size &&
+           ckpt__is_dense(t->info.shape, t->info.strides, t->info.ndim);
+}
+
+/* The bytes that a bond reads of each storage. Those of a view with holes or repeats are not ranges: it reads none. */
+static void add_bond(const ckpt__crcs *c, const ckpt__bond *b)
+{
+    const ckpt__index *x = ckpt__plan_source_index(c->plan);
+    if (b->flags & CKPT__BOND_STORAGE)
+        c->sums[b->from] += x->storages[b->from].extent.size;
+    const ckpt__tensor *t = b->flags & CKPT__BOND_STORAGE ? NULL : &x->tensors[b->from];
+    for (size_t i = 0; t && i < ckpt__view_count(t); i++) {
+        ckpt__view v = ckpt__view_of(x, t, i);
+        const int64_t *shape = v.size ? v.size : t->info.shape;
+        uint64_t elements = v.count, bytes;
+        bool dense = v.flat || !v.strides || ckpt__is_dense(shape, v.strides, t->info.ndim);
+        if (dense && !v.replica && (v.flat || ckpt__numel(shape, t->info.ndim, &elements)) &&
+            ckpt__nbytes(elements, ckpt_dtype_bits(t->info.dtype), &bytes))
+            c->sums[v.storage] += bytes;
+    }
+}
+
+static bool has_sums(ckpt__crcs *c)
+{
+    if (c->sums || c->no_sums)
+        return c->sums != NULL;
+    c->sums = calloc(ckpt__plan_source_index(c->plan)->storage_count + 1, sizeof *c->sums);
+    c->no_sums = !c->sums;
+    for (size_t i = 0; c->sums && i < ckpt__plan_bond_count(c->plan); i++)
+        if (ckpt__plan_bond_bytes(c->plan, i) != UINT64_MAX)
+            add_bond(c, ckpt__plan_bond(c->plan, i));
+    return c->sums != NULL;
+}
+
+static void lock(ckpt__crcs *c)
+{
+    if (c->shared)
+        pthread_mutex_lock(&c->lock);
+}
+
+static void unlock(ckpt__crcs *c)
+{
+    if (c->shared)
+        pthread_mutex_unlock(&c->lock);
+}
+
+bool ckpt__crcs_takes(ckpt__crcs *c, uint32_t storage, uint32_t bond)
+{
+    const ckpt__extent *e = extent_of(c, storage);
+    if (ckpt__is_damaged(e))
+        return false;
+    if (reads_all(c, storage, ckpt__plan_bond(c->plan, bond)))
+        return true;
+    lock(c);
+    bool all = has_sums(c) && c->sums[storage] == e->size;
+    unlock(c);
+    return all;
+}
+
+/* ---- ranges */
+
+static part *find(ckpt__crcs *c, uint32_t storage)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        size_t k = c->last + i < c->count ? c->last + i : c->last + i - c->count;
+        if (c->parts[k]->storage == storage) {
+            c->last = k;
+            return c->parts[k];
+        }
+    }
+    return NULL;
+}
+
+static part *begin(ckpt__crcs *c, uint32_t storage, uint32_t bond, ckpt_error *err)
+{
+    part *p = find(c, storage);
+    if (p)
+        return p;
+    p = ckpt__grow(&c->parts, &c->capacity, c->count + 1, sizeof *c->parts) ? calloc(1, sizeof *p) : NULL;
+    if (!p) {
+        ckpt__fail_memory(err, "read buffer", sizeof *p);
+        return NULL;
+    }
+    p->storage = storage;
+    p->bond = bond;
+    c->last = c->count;
+    c->parts[c->count++] = p;
+    return p;
+}
+
+static void end(ckpt__crcs *c, part *p)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->parts[i] == p)
+            c->parts[i] = c->parts[--c->count];
+    c->last = c->last < c->count ? c->last : 0;
+    free(p);
+}
+
+/* Bytes that come again: what was known before is forgotten, and the range is the first of a new pass. */
+static void put(part *p, range r)
+{
+    uint32_t i = p->count;
+    while (i > 0 && p->ranges[i - 1].begin >= r.end)
+        i--;
+    if (i > 0 && p->ranges[i - 1].end > r.begin)
+        i = p->count = 0;
+    range *before = i > 0 ? &p->ranges[i - 1] : NULL, *behind = i < p->count ? &p->ranges[i] : NULL;
+    if (before && before->end == r.begin) {
+        before->crc = ckpt__crc32_combine(before->crc, r.crc, r.end - r.begin);
+        before->end = r.end;
+        if (behind && behind->begin == r.end) {
+            before->crc = ckpt__crc32_combine(before->crc, behind->crc, behind->end - behind->begin);
+            before->end = behind->end;
+            memmove(behind, behind + 1, (--p->count - i) * sizeof *behind);
+        }
+    } else if (behind && behind->begin == r.end) {
+        behind->crc = ckpt__crc32_combine(r.crc, behind->crc, behind->end - behind->begin);
+        behind->begin = r.begin;
+    } else if (p->count == RANGES)
+        p->lost = true;
+    else {
+        memmove(&p->ranges[i + 1], &p->ranges[i], (p->count++ - i) * sizeof r);
+        p->ranges[i] = r;
+    }
+}
+
+static bool is_complete(const ckpt__crcs *c, const part *p)
+{
+    return !p->lost && p->count == 1 && p->ranges[0].begin == 0 && p->ranges[0].end == extent_of(c, p->storage)->size;
+}
+
+static ckpt_status compare(const ckpt__crcs *c, const part *p, ckpt_error *err)
+{
+    const ckpt__extent *e = extent_of(c, p->storage);
+    ckpt__note_checked(e, p->ranges[0].crc == e->crc);
+    return p->ranges[0].crc == e->crc
+               ? CKPT_OK
+               : ckpt__wrong_crc(p->ranges[0].crc, e->crc, ckpt__plan_name_of(c->plan, p->bond), err);
+}
+
+/* By one thread a range goes on with the CRC of the one that it continues: to combine two takes as long as some KiB. */
+static ckpt_status add_alone(ckpt__crcs *c, part *p, uint64_t at, const void *data, size_t n, ckpt_error *err)
+{
+    range *last = p->count ? &p->ranges[p->count - 1] : NULL;
+    if (last && last->end == at) {
+        last->crc = ckpt__crc32(last->crc, data, n);
+        last->end = at + n;
+    } else
+        put(p, (range){at, at + n, ckpt__crc32(0, data, n)});
+    if (!is_complete(c, p))
+        return CKPT_OK;
+    ckpt_status status = compare(c, p, err);
+    end(c, p);
+    return status;
+}
+
+ckpt_status ckpt__crcs_add(ckpt__crcs *c, uint32_t storage, uint32_t bond, uint64_t at, const void *data, size_t n,
+                           ckpt_error *err)
+{
+    part *p;
+    if (!c->shared)
+        return (p = begin(c, storage, bond, err)) ? add_alone(c, p, at, data, n, err) : CKPT_E_NO_MEMORY;
+    uint32_t crc = ckpt__crc32(0, data, n);
+    lock(c);
+    if ((p = begin(c, storage, bond, err)))
+        put(p, (range){at, at + n, crc});
+    unlock(c);
+    return p ? CKPT_OK : CKPT_E_NO_MEMORY;
+}
+
+static int by_storage(const void *a, const void *b)
+{
+    const part *x = *(part *const *)a, *y = *(part *const *)b;
+    return x->storage < y->storage ? -1 : x->storage > y->storage;
+}
+
+static void sort(ckpt__crcs *c)
+{
+    if (c->count > 1)
+        qsort(c->parts, c->count, sizeof(part *), by_storage);
+    c->last = 0;
+}
+
+ckpt_status ckpt__crcs_settle(ckpt__crcs *c, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    size_t kept = 0;
+    sort(c);
+    for (size_t i = 0; i < c->count; i++) {
+        part *p = c->parts[i];
+        if (status == CKPT_OK && is_complete(c, p)) {
+            status = compare(c, p, err);
+            free(p);
+        } else
+            c->parts[kept++] = p;
+    }
+    c->count = kept;
+    return status;
+}
+
+ckpt_status ckpt__crcs_finish(ckpt__crcs *c, const ckpt__source *source, ckpt_error *err)
+{
+    ckpt_status status = ckpt__crcs_settle(c, err);
+    for (size_t i = 0; status == CKPT_OK && i < c->count; i++)
+        status = ckpt__check_storage(source, ckpt__plan_source_index(c->plan), c->parts[i]->storage, UINT64_MAX,
+                                     ckpt__plan_name_of(c->plan, c->parts[i]->bond), err);
+    return status;
+}
