@@ -291,6 +291,8 @@ int inspect_list(const command_line *o)
         status = name_and_list(o, reader, &s);
     else if (status == CLI_YES)
         list_text(o, reader, &s);
+    if (status == CLI_YES && !o->cli.json)
+        cli_text_code(&o->cli, stderr, ckpt_reader_findings(reader), "part-of-checkpoint");
     free(s.crc);
     free(s.has);
     ckpt_report_free(s.unchecked);
