@@ -243,7 +243,8 @@ static void check_format(ckpt__examination *p)
     bool file = !ckpt__index_is_directory(p->index), torch = format->family == CKPT__FAMILY_TORCH;
     bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
     bool pickle = format->family == CKPT__FAMILY_PICKLE;
-    bool apart = native || format->family == CKPT__FAMILY_DCP; /* its own loader reads it, and no other does */
+    /* its own loader reads it, and no other does */
+    bool apart = native || format->family == CKPT__FAMILY_DCP || format->family == CKPT__FAMILY_KERAS;
     bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
     bool foreign = loader == CKPT_LOADER_TORCH_CPP   ? !torch && !all_torch(p->inner)
                    : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle
