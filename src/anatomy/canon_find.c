@@ -268,6 +268,28 @@ static ckpt_status choose_model(ckpt__builder *b, const size_t *nodes, size_t co
     return s == CKPT_OK && !fits ? ambiguous(b, "model", nodes, count) : s;
 }
 
+/* The one state_dict is the model, unless another dict, which holds more than tensors, has the same names: {"a": ..} in a list beside
+ * {"a": .., "b": "text"}. A state with these names could not be told which one is meant; so nobody takes the one. */
+static ckpt_status take_only(ckpt__builder *b, size_t only, size_t *node)
+{
+    size_t rival;
+    ckpt_status s = ckpt__canon_find_rival(b, only, &rival);
+    *node = only;
+    if (s != CKPT_OK || rival == SIZE_MAX)
+        return s;
+    const size_t both[] = {only < rival ? only : rival, only < rival ? rival : only};
+    if (b->optimizer_count)
+        return choose_model(b, both, 2, node);
+    char first[160], second[160];
+    *node = SIZE_MAX;
+    ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL,
+                     "say which one is the model in a map file: {map: 1, source: {model: 'NAME'}}",
+                     "2 dicts could be the model, as both have its names: %s and %s; their tensors keep the names that "
+                     "they have in the file",
+                     shown(b, both[0], first, sizeof first), shown(b, both[1], second, sizeof second));
+    return CKPT_OK;
+}
+
 static ckpt_status locate_model(ckpt__builder *b, size_t *node, int *strip)
 {
     const char *path = ckpt__map_source_of(b->hints->map)->model;
@@ -285,8 +307,10 @@ static ckpt_status locate_model(ckpt__builder *b, size_t *node, int *strip)
     } else {
         if (b->wanted)
             s = ckpt__canon_match_wanted(b, node, strip);
-        if (s == CKPT_OK && *node == SIZE_MAX && count == 1)
+        if (s == CKPT_OK && *node == SIZE_MAX && count == 1 && b->wanted)
             *node = plain[0];
+        else if (s == CKPT_OK && *node == SIZE_MAX && count == 1)
+            s = take_only(b, plain[0], node);
         else if (s == CKPT_OK && *node == SIZE_MAX && count > 1)
             s = choose_model(b, plain, count, node);
     }

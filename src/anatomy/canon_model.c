@@ -497,3 +497,59 @@ ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip)
     *strip = best_strip(&score);
     return s;
 }
+
+/* ---- with nothing wanted: another dict that a state's names would fit as well */
+
+static ckpt_status names_below(ckpt__builder *b, size_t node, ckpt__hash *names, size_t *count, ckpt__buf *name)
+{
+    ckpt_status s = CKPT_OK;
+    *count = 0;
+    for (size_t i = node + 1; i < b->tree.nodes[node].end && s == CKPT_OK; i++) {
+        if (!tensor_of(b, i) || b->tree.nodes[i].attribute)
+            continue;
+        s = ckpt__canon_name_buf(b, ckpt__tree_relative(&b->tree, node, i), 0, name);
+        char *kept = s == CKPT_OK ? ckpt__arena_copy(b->canon->arena, name->data ? name->data : "", name->size) : NULL;
+        if (s == CKPT_OK && (!kept || ckpt__hash_put(names, kept, name->size, i, NULL) < 0))
+            s = ckpt__canon_no_memory(b);
+        (*count)++;
+    }
+    return s;
+}
+
+/* Mostly all tensors are the model's and the optimizer's: nothing need be scored then. */
+static bool has_tensors_apart(const ckpt__builder *b, size_t node)
+{
+    for (size_t i = 0; i < b->tree.count; i++)
+        if ((i < node || i >= b->tree.nodes[node].end) && tensor_of(b, i) && !b->tree.nodes[i].attribute &&
+            !in_optimizer(b, i))
+            return true;
+    return false;
+}
+
+ckpt_status ckpt__canon_find_rival(ckpt__builder *b, size_t node, size_t *rival)
+{
+    ckpt__buf name = {0};
+    size_t n = b->tree.count, count = 0;
+    *rival = SIZE_MAX;
+    if (!has_tensors_apart(b, node))
+        return CKPT_OK;
+    struct score *scores = calloc(n ? n : 1, sizeof *scores);
+    size_t *open = calloc(n ? n : 1, sizeof *open);
+    ckpt__hash *names = ckpt__hash_new(16);
+    ckpt_status s = scores && open && names ? names_below(b, node, names, &count, &name) : ckpt__canon_no_memory(b);
+    b->wanted = names; /* as if a state had the names of this model */
+    if (s == CKPT_OK)
+        s = score_all(b, scores, open, &name);
+    b->wanted = NULL;
+    for (size_t i = 0; i < n && s == CKPT_OK && *rival == SIZE_MAX; i++) {
+        int mine = best_strip(&scores[i]);
+        if (i != node && scores[i].tensors &&
+            compare(b, &scores[i], mine, &scores[node], best_strip(&scores[node])) == 0)
+            *rival = i;
+    }
+    ckpt__buf_free(&name);
+    ckpt__hash_free(names);
+    free(scores);
+    free(open);
+    return s;
+}

@@ -155,6 +155,9 @@ ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out);
 /* The node whose tensors the state's names are, and how to strip them; SIZE_MAX where none has any of them. */
 ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip);
+/* With nothing wanted: a dict that has the names of the model at `node` as well as that, so that match_wanted could not choose for a
+ * state with these names; SIZE_MAX: there is none. */
+ckpt_status ckpt__canon_find_rival(ckpt__builder *b, size_t node, size_t *rival);
 /* How to strip the names below one node so that most are the state's. */
 ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip);
 bool ckpt__canon_is_average(const ckpt__builder *b, size_t node); /* by its path, or by what lies beside it */

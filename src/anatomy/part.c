@@ -1,5 +1,5 @@
 /* anatomy/part.c - shards of checkpoints that several ranks wrote, each opened alone. What they hold is in the sources of
- * torch/distributed/checkpoint/metadata.py, deepspeed/runtime/engine.py and zero/stage_1_and_2.py (_save_zero_checkpoint,
+ * torch/distributed/checkpoint/metadata.py and hf_storage.py, deepspeed/runtime/engine.py and zero/stage_1_and_2.py (_save_zero_checkpoint,
  * state_dict), deepspeed/checkpoint/ds_to_universal.py, megatron/training/checkpointing.py (get_checkpoint_name) and
  * megatron/core/optimizer/distrib_optimizer.py. Files of the programs themselves were read. */
 #include "anatomy/part.h"
@@ -154,6 +154,36 @@ static bool of_dcp(const ckpt__index *index, const char *path, ckpt__whole *out)
         "in the .distcp files beside it",
         whose, attribute(root, "state_dict_metadata")->entry_count);
     snprintf(out->how, sizeof out->how, "%s", dcp_how);
+    return true;
+}
+
+/* ---- DCP in safetensors: torch's HuggingFaceStorageWriter. The header of each rank's file says where its tensors begin in the whole
+ * ones; how large those are is in no single file. */
+
+static const ckpt_value *saved_offsets(const ckpt_value *root)
+{
+    const ckpt_value *metadata = attribute(root, "__metadata__"), *text = attribute(metadata, "DCP_SHARDING_INFO");
+    return text && text->kind == CKPT_V_STR ? text : NULL;
+}
+
+static bool of_boxes(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    int64_t rank = number_behind(base_of(path), "shard-", NULL);
+    char whose[60] = "one rank's";
+    if (!saved_offsets(index->root))
+        return false;
+    if (rank > 0) /* the files are counted from 1 on */
+        snprintf(whose, sizeof whose, "rank %lld by its name", (long long)rank - 1);
+    snprintf(
+        out->what, sizeof out->what,
+        "a shard (%s) of a PyTorch distributed checkpoint in safetensors (HuggingFaceStorageWriter): each of its %zu "
+        "tensors is a box of a larger one, where it begins is in DCP_SHARDING_INFO of its header",
+        whose, index->tensor_count);
+    snprintf(
+        out->how, sizeof out->how,
+        "ask for the directory, which is read whole; torch.distributed.checkpoint.load(state_dict, "
+        "storage_reader=HuggingFaceStorageReader(DIR)) loads it; to make one file of it: ckpt-migrate --to safetensors "
+        "DIR OUT.safetensors");
     return true;
 }
 
@@ -340,12 +370,37 @@ bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whol
 {
     if (ckpt__index_is_directory(index))
         return false;
-    return of_dcp(index, path, out) || of_distcp(path, out) || of_deepspeed(index, path, out) ||
-           of_megatron(index, path, out) || of_pieces(index, path, out);
+    return of_boxes(index, path, out) || of_dcp(index, path, out) || of_distcp(path, out) ||
+           of_deepspeed(index, path, out) || of_megatron(index, path, out) || of_pieces(index, path, out);
 }
 
 bool ckpt__part_find(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
     memset(out, 0, sizeof *out);
     return ckpt__part_of_shards(index, path, out) || ckpt__part_of_folder(index, path, out);
+}
+
+ckpt_status ckpt__part_refuse(const ckpt__index *index, const char *path, ckpt_error *err)
+{
+    ckpt__whole whole;
+    memset(&whole, 0, sizeof whole);
+    bool directory = ckpt__index_is_directory(index);
+    bool part = !directory && (of_boxes(index, path, &whole) || of_dcp(index, path, &whole) || of_distcp(path, &whole));
+    for (size_t i = 0; !part && directory && index->root && i < index->root->entry_count; i++)
+        if (saved_offsets(index->root->entries[i].value)) {
+            const ckpt_str file = index->root->entries[i].key->text;
+            char name[200];
+            snprintf(whole.what, sizeof whole.what,
+                     "a directory in which %s is a shard of a PyTorch distributed checkpoint in safetensors "
+                     "(HuggingFaceStorageWriter): each of its tensors is a box of a larger one",
+                     ckpt__escape(name, sizeof name, file.data, file.size));
+            snprintf(whole.how, sizeof whole.how,
+                     "give all ranks' files in one directory, under the names that torch gave them "
+                     "(shard-00001-model-00001-of-00001.safetensors)");
+            part = true;
+        }
+    if (!part)
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, path, "this is %s. A shard is not given out as the tensor: %s",
+                      whole.what, whole.how);
 }

@@ -19,4 +19,7 @@ bool ckpt__part_of_shards(const ckpt__index *index, const char *path, ckpt__whol
 bool ckpt__part_of_folder(const ckpt__index *index, const char *path, ckpt__whole *out);
 /* Either of the two, the shard first. */
 bool ckpt__part_find(const ckpt__index *index, const char *path, ckpt__whole *out);
+/* CKPT_E_UNSUPPORTED where a tensor of it would be taken for the whole that it is a box of (a shard of HuggingFaceStorageWriter, a record of
+ * DCP), or where it lists tensors that lie elsewhere (a list of DCP). Asked by what gives tensors on: migrate and restore. */
+ckpt_status ckpt__part_refuse(const ckpt__index *index, const char *path, ckpt_error *err);
 #endif

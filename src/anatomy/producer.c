@@ -47,7 +47,6 @@ const ckpt__producer_row ckpt__producer_rows[] = {
         .version = "config.json/transformers_version>transformers|generation_config.json/transformers_version>transformers",
         .resume = "{model}.from_pretrained(\"{path}\")" },
       .format = &ckpt__format_hf, .signs = { "config.json|generation_config.json" } },
-
     /* torch files, by what their root holds */
     { { "Lightning", CKPT_LOADER_LIGHTNING, .version = "pytorch-lightning_version>", .step = "global_step", .epoch = "epoch",
         .score = "callbacks/ModelCheckpoint*/best_model_score|callbacks/EarlyStopping*/best_score",
@@ -145,6 +144,17 @@ static const ckpt__producer
                    .resume = "model.load_state_dict(safetensors.torch.load_file(\"{path}\"))"},
     /* weights in the files of Hugging Face without a config.json, as accelerate's save_model leaves them */
     weights_alone = {NULL, CKPT_LOADER_TORCH, .resume = "accelerate.load_checkpoint_in_model(model, \"{path}\")"},
+    keras_model = {"Keras", CKPT_LOADER_CKPT, .version = "metadata.json/keras_version>|@keras_version>",
+                   .resume = "model = keras.models.load_model(\"{path}\")"},
+    keras_weights = {"Keras", CKPT_LOADER_CKPT, .version = "@keras_version>",
+                     .resume = "model.load_weights(\"{path}\")"},
+    keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
+    dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
+           .resume = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")"},
+    dcp_shards =
+        {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
+         .resume =
+             "torch.distributed.checkpoint.load(state_dict, storage_reader=HuggingFaceStorageReader(\"{path}\"))"},
     several_files = {NULL, CKPT_LOADER_TORCH, .resume = RESTORE}, unknown = {NULL, CKPT_LOADER_CKPT, .resume = RESTORE};
 
 /* A module at the root, an optimizer, or several of them in one archive. */
@@ -166,9 +176,33 @@ static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_val
     return &cpp_model;
 }
 
+/* What model.save wrote, whole models in HDF5 (also of Keras 2), or weights, of which those of Keras 3 say no version. */
+static const ckpt__producer *of_keras(const ckpt__index *index)
+{
+    if (ckpt__index_is_directory(index))
+        return &keras_shards;
+    bool whole =
+        ckpt__producer_fits(index->root, "metadata.json/keras_version:str") ||
+        (ckpt__producer_fits(index->root, "@keras_version:str") && ckpt__producer_fits(index->root, "@model_config"));
+    return whole ? &keras_model : &keras_weights;
+}
+
+/* Of lists and records, or of safetensors alone. */
+static const ckpt__producer *of_ranks(const ckpt__index *index)
+{
+    for (size_t i = 0; i < index->storage_count; i++)
+        if (index->storages[i].extent.coding == CKPT__NESTED)
+            return &dcp;
+    return &dcp_shards;
+}
+
 static const ckpt__producer *without_row(const ckpt__index *index)
 {
     const ckpt_value *root = index->root, *first = root;
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_KERAS)
+        return of_keras(index);
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_DCP)
+        return of_ranks(index);
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))

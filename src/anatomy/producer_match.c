@@ -120,8 +120,8 @@ static bool is_value(const ckpt_value *v, const char *text, size_t n)
 static const ckpt_value *sign_holds(const ckpt_value *root, const char *sign, const char *end, ckpt__buf *name)
 {
     const char *mark = sign;
-    while (mark < end && *mark != ':' && *mark != '@' && *mark != '=')
-        mark++;
+    while (mark < end && *mark != ':' && *mark != '=' && (*mark != '@' || mark == sign || mark[-1] == '/'))
+        mark++; /* a key may begin with '@': an attribute of HDF5 */
     const ckpt_value *v = find(root, sign, mark, name);
     size_t n = mark < end ? (size_t)(end - mark - 1) : 0;
     if (!v || mark == end)

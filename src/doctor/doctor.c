@@ -243,7 +243,8 @@ static void check_format(ckpt__examination *p)
     bool file = !ckpt__index_is_directory(p->index), torch = format->family == CKPT__FAMILY_TORCH;
     bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
     bool pickle = format->family == CKPT__FAMILY_PICKLE;
-    bool apart = native || format->family == CKPT__FAMILY_DCP; /* its own loader reads it, and no other does */
+    /* its own loader reads it, and no other does */
+    bool apart = native || format->family == CKPT__FAMILY_DCP || format->family == CKPT__FAMILY_KERAS;
     bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
     bool foreign = loader == CKPT_LOADER_TORCH_CPP   ? !torch && !all_torch(p->inner)
                    : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle
@@ -330,8 +331,37 @@ static ckpt_status examine_part(ckpt__examination *p, ckpt_report *report)
     return status;
 }
 
+/* Files of the checkpoint that are missing or short, where reading went on without them: each loader fails at the first of them
+ * (dcp.load: FileNotFoundError, or a record that does not unpickle; load_weights: FileNotFoundError; ckpt_restore: "damaged"). Of what
+ * is left nothing is said. *lost: there are some. */
+static ckpt_status note_lost_files(ckpt__examination *p, ckpt_report *report, bool *lost)
+{
+    static const char *const codes[] = {"shard-missing", "rank-missing", "truncated"};
+    const ckpt_report *said = p->index->findings;
+    *lost = false;
+    for (size_t i = 0; ckpt__index_is_directory(p->index) && i < ckpt_report_count(said); i++) {
+        const ckpt_finding *f = ckpt_report_get(said, i);
+        bool is = false;
+        for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
+            is = is || strcmp(f->code, codes[k]) == 0;
+        if (!is || f->severity != CKPT_SEVERITY_ERROR || !f->file[0])
+            continue;
+        *lost = true;
+        if (!ckpt__report_add(report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+            !ckpt__report_detail(report, f->file, NULL, NULL, 0))
+            return ckpt__fail_memory(p->err, "the report", 0);
+    }
+    if (*lost)
+        p->result->outcome = CKPT_OUTCOME_FAILS_AT_LOAD;
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
 {
+    bool lost;
+    ckpt_status left = note_lost_files(p, report, &lost);
+    if (left != CKPT_OK || lost)
+        return left;
     bool asked = p->options->loader != CKPT_LOADER_OWN;
     if (p->shard || (p->part && !asked))
         return examine_part(p, report);

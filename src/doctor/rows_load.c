@@ -524,7 +524,7 @@ const ckpt__row ckpt__rows_load[] = {
                 "checkpoint\"), or FileNotFoundError at trainer_state.json",
      .fix = "ckpt-inspect doctor --for torch {path}: load it by hand"},
     {.fact = CKPT__FOREIGN, .loaders = CKPT__L_TORCH, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
-     .code = "not-its-format", .message = "torch.load reads what torch.save wrote, and this is of the format {a}: UnpicklingError, or "
+     .code = "not-its-format", .message = "torch.load reads what torch.save wrote, and this is of the format {a}: UnpicklingError, RuntimeError or "
                                           "IsADirectoryError",
      .fix = "ckpt-migrate --to torch {path} {torch}, and torch.load of that"},
     {.fact = CKPT__FOREIGN, .loaders = CKPT__L_LIGHTNING, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,

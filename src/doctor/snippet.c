@@ -351,6 +351,19 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language,
             err, CKPT_E_UNSUPPORTED, reader->path,
             "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "
             "file that torch reads, and for that there is one; in C there is one for this");
+    if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_KERAS)
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, reader->path,
+            "torch does not read this, Keras does: keras.models.load_model of what model.save wrote (with the optimizer), "
+            "model.load_weights of weights, into a model that is built as it was; there is no more to a resume than "
+            "that call. ckpt-migrate --to torch makes a file that torch reads; in C there is a resume for this");
+    if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_DCP)
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, reader->path,
+            "torch.load does not read this, torch.distributed.checkpoint does, on every rank: model_state, optim_state = "
+            "get_state_dict(model, optimizer), both under the keys that ckpt-inspect tree shows into one dict, dcp.load of "
+            "that dict with checkpoint_id=PATH, and set_state_dict. ckpt-migrate --to torch makes a file for which there is "
+            "a resume in Python; in C there is one for this");
     if (own.loader == CKPT_LOADER_OWN)
         own.loader = ckpt__producer_of(reader->index)->loader;
     if (!python)

@@ -188,7 +188,8 @@ static ckpt_status sum_block(void *ctx, uint64_t offset, const void *data, size_
 static ckpt_status blame(verifier *v, size_t storage, const char *code, const char *message, ckpt_error *err)
 {
     const ckpt__storage *s = &v->index->storages[storage];
-    const char *file = v->source->directory ? v->source->files[s->extent.file].name : NULL;
+    bool gone = s->extent.missing && s->extent.coding == CKPT__NESTED; /* its file may be none of the source's */
+    const char *file = v->source->directory && !gone ? v->source->files[s->extent.file].name : NULL;
     char name[512];
     ckpt_status status = CKPT_OK;
     size_t count;

@@ -124,10 +124,17 @@ static ckpt_status blame_distcp(const ckpt__probe *probe, const char *label, ckp
         status == CKPT_E_FORMAT || status == CKPT_E_DAMAGED || status == CKPT_E_UNSUPPORTED || status == CKPT_E_LIMIT;
     if (probe->directory || !judged || !ckpt__ends(probe->source->files[probe->file].name, ".distcp"))
         return status;
+    const char *name = probe->source->files[probe->file].name, *slash = strrchr(name, '/');
+    name = slash ? slash + 1 : name;
+    char rank[40] = "one rank";
+    size_t digits = ckpt__begins(name, "__") ? strspn(name + 2, "0123456789") : 0;
+    if (digits && digits < 10)
+        snprintf(rank, sizeof rank, "rank %.*s", (int)digits, name + 2);
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, label,
-        "this is a part of a PyTorch distributed checkpoint (DCP): what one rank wrote, as records whose names and "
-        "places are in .metadata beside it. Alone it is not read: ask for the directory");
+        "this is a part of a PyTorch distributed checkpoint (DCP): what %s wrote, as records whose names and "
+        "places are in .metadata beside it. Alone it is not read: ask for the directory",
+        rank);
 }
 
 ckpt_status ckpt__format_read(const ckpt__read_request *request, const char *forced, ckpt__index **out, ckpt_error *err)

@@ -150,6 +150,8 @@ ckpt_status ckpt__source_open_also(ckpt__source *s, const char *path, ckpt_error
         return status;
     }
     bool folder = S_ISDIR(st.st_mode);
+    ckpt__hash_free(s->by_name); /* names below several paths may be alike */
+    s->by_name = NULL;
     s->also[s->also_count++] = (ckpt__root){copy, folder ? fd : -1};
     return folder ? CKPT_OK : append(s, s->also_count, base_name(path), path, fd, &st, NULL, err);
 }
@@ -245,6 +247,40 @@ mode_t ckpt__source_mode(const ckpt__source *s)
     return mode | 0700;
 }
 
+enum { MANY_FILES = 64 }; /* so few are compared one by one */
+
+static void forget_names(ckpt__source *s)
+{
+    ckpt__hash_free(s->by_name);
+    s->by_name = NULL;
+}
+
+/* Many files are found by a table of their names. Without memory for it they are found all the same. */
+static void note_name(ckpt__source *s)
+{
+    size_t first = s->count - 1;
+    if (s->also_count || s->count < MANY_FILES)
+        return;
+    if (!s->by_name) {
+        s->by_name = ckpt__hash_new(2 * (size_t)MANY_FILES);
+        first = 0;
+    }
+    for (size_t i = first; s->by_name && i < s->count; i++)
+        if (ckpt__hash_put(s->by_name, s->files[i].name, strlen(s->files[i].name), i, NULL) < 0)
+            forget_names(s);
+}
+
+static bool find_file(const ckpt__source *s, size_t root, const char *name, uint32_t *file)
+{
+    size_t i = 0;
+    if (s->by_name && !ckpt__hash_get(s->by_name, name, strlen(name), &i))
+        return false;
+    while (!s->by_name && i < s->count && (s->files[i].root != root || strcmp(s->files[i].name, name) != 0))
+        i++;
+    *file = i < s->count ? (uint32_t)i : *file;
+    return i < s->count;
+}
+
 ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, uint32_t *file, ckpt_error *err)
 {
     struct stat st;
@@ -254,11 +290,8 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
         return ckpt__fail(err, CKPT_E_ARGUMENT, label, "%s is not a directory", s->path);
     if (ckpt__name_climbs(name))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "a file name that leaves the checkpoint's directory is refused");
-    for (size_t i = 0; i < s->count; i++)
-        if (s->files[i].root == root && strcmp(s->files[i].name, name) == 0) {
-            *file = (uint32_t)i;
-            return CKPT_OK;
-        }
+    if (find_file(s, root, name, file))
+        return CKPT_OK;
     int fd = -1;
     do
         fd = ckpt__source_open_member(s, root, name);
@@ -275,8 +308,12 @@ ckpt_status ckpt__source_add_at(ckpt__source *s, size_t root, const char *name, 
     else if (!S_ISREG(st.st_mode))
         status =
             ckpt__fail(err, CKPT_E_FORMAT, label, "it is %s; a regular file is expected", ckpt__kind_of(st.st_mode));
-    else
-        return append(s, root, name, NULL, fd, &st, file, err);
+    else {
+        status = append(s, root, name, NULL, fd, &st, file, err);
+        if (status == CKPT_OK)
+            note_name(s);
+        return status;
+    }
     close(fd);
     return status;
 }
@@ -343,13 +380,28 @@ ckpt_status ckpt__source_add(ckpt__source *s, const char *name, uint32_t *file, 
 void ckpt__source_drop_last(ckpt__source *s)
 {
     ckpt__file *f = &s->files[--s->count];
+    ckpt__hash_free(s->by_name);
+    s->by_name = NULL;
     ckpt__descriptor_dropped(s, (uint32_t)s->count);
     free(f->path);
     free(f->name);
     memset(f, 0, sizeof *f);
 }
 
-enum { NAMES_MAX = 10000 };
+/* A distributed checkpoint may have a file for each tensor of each rank (single_file_per_rank=False). A directory of more names than
+ * this is hostile, or nobody's checkpoint. */
+enum { NAMES_MAX = 200000 };
+
+/* 1: a folder; 0: a file, as which a link counts that leads to one; -1: neither. */
+static int is_folder(int fd, const struct dirent *e)
+{
+    struct stat st;
+    if (e->d_type == DT_REG || e->d_type == DT_DIR)
+        return e->d_type == DT_DIR;
+    if (fstatat(fd, e->d_name, &st, 0) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return -1;
+    return S_ISDIR(st.st_mode);
+}
 
 static ckpt_status each_of(const ckpt__source *s, size_t root, const char *below, ckpt__source_fn fn, void *ctx,
                            ckpt_error *err)
@@ -371,7 +423,6 @@ static ckpt_status each_of(const ckpt__source *s, size_t root, const char *below
         return status;
     }
     while (status == CKPT_OK) {
-        struct stat st;
         errno = 0;
         struct dirent *e = readdir(d);
         if (!e) {
@@ -381,11 +432,16 @@ static ckpt_status each_of(const ckpt__source *s, size_t root, const char *below
         }
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
+        int is = is_folder(fd, e);
         if (++seen > NAMES_MAX)
-            status = ckpt__fail(err, CKPT_E_LIMIT, ckpt__source_root(s, root),
-                                "it holds more than %d files, which no checkpoint does", NAMES_MAX);
-        else if (fstatat(fd, e->d_name, &st, 0) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
-            status = fn(ctx, root, e->d_name, S_ISDIR(st.st_mode), err);
+            status = ckpt__fail(
+                err, CKPT_E_LIMIT, ckpt__source_root(s, root),
+                "it holds more than %d files, the most that are read of one directory: move what is no part of "
+                "the checkpoint elsewhere. torch.distributed.checkpoint writes one file a rank with "
+                "FileSystemWriter(single_file_per_rank=True)",
+                NAMES_MAX);
+        else if (is >= 0)
+            status = fn(ctx, root, e->d_name, is > 0, err);
     }
     closedir(d);
     return status;

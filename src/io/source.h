@@ -45,6 +45,8 @@ typedef struct ckpt__source {
     int dirfd;      /* owned; -1: `path` is a file */
     ckpt__file *files;
     size_t count, capacity; /* heap, in the order in which they were added */
+    ckpt__hash
+        *by_name; /* owned: name -> number, where there are many files, all below one path; NULL: no such table */
     ckpt__root *also;
     size_t also_count, also_capacity; /* heap; NULL: there is one path */
     ckpt__descriptors *descriptors;   /* owned: which of the files are open */

@@ -12,8 +12,10 @@
  * descriptions of one checkpoint are never in memory together. */
 typedef struct written { /* a tensor, by its number in the index that was written */
     ckpt_str name;
-    uint64_t nbytes;   /* bytes of its elements in the target */
-    uint64_t sum;      /* of the elements that the tensor is to have (engine/sums.h), where `there` */
+    uint64_t nbytes;      /* bytes of its elements in the target */
+    uint64_t sum;         /* of the elements that the tensor is to have (engine/sums.h), where `there` */
+    const int64_t *shape; /* in the target: ndim numbers, in the checker's arena */
+    uint32_t ndim;
     ckpt_dtype dtype;  /* that it has in the target */
     bool as_bytes;     /* safetensors has no such dtype: its bytes may be elements of uint8 there */
     bool there, known; /* the tensor has bytes; all of this is set */
@@ -93,8 +95,13 @@ static ckpt_status note_tensor(checker *c, size_t i)
     w->dtype = t->info.dtype;
     w->as_bytes = !ckpt__st_fits(&t->info);
     w->known = true;
-    if (!w->name.data)
+    w->ndim = t->info.ndim;
+    int64_t *shape = ckpt__arena_array(c->names, (size_t)w->ndim + 1, sizeof *shape);
+    if (!w->name.data || !shape)
         return ckpt__migration_no_memory(c->err);
+    if (w->ndim)
+        memcpy(shape, t->info.shape, w->ndim * sizeof *shape);
+    w->shape = shape;
     ckpt_status status = w->there ? sum_source(c, i, &w->sum) : CKPT_OK;
     return status == CKPT_OK ? progress(c, w->nbytes / 2) : status;
 }
@@ -161,11 +168,26 @@ static ckpt_dtype as_pairs(ckpt_dtype dtype)
     return dtype == CKPT_F4 ? CKPT_F4_E2M1_X2 : dtype;
 }
 
+/* Elements of four bits are counted one by one (F4) or in pairs, and then the last dimension is half as long. What safetensors has no
+ * dtype for is one row of bytes. */
+static bool same_shape(const written *want, const ckpt_tensor_info *got)
+{
+    if (want->as_bytes && got->dtype == CKPT_U8 && want->dtype != CKPT_U8)
+        return got->ndim == 1 && got->shape[0] >= 0 && (uint64_t)got->shape[0] == want->nbytes;
+    if (want->dtype == got->dtype || want->ndim == 0 || got->ndim != want->ndim)
+        return ckpt__same_shape(want->shape, want->ndim, got->shape, got->ndim);
+    uint32_t last = want->ndim - 1;
+    int64_t wanted = want->shape[last], found = got->shape[last];
+    bool pairs = want->dtype == CKPT_F4_E2M1_X2;
+    return ckpt__same_shape(want->shape, last, got->shape, last) &&
+           (pairs ? found % 2 == 0 && found / 2 == wanted : wanted % 2 == 0 && wanted / 2 == found);
+}
+
 static ckpt_status compare(checker *c, const written *want, size_t i)
 {
     const ckpt_tensor_info *got = ckpt_reader_tensor(c->back, i);
     uint64_t is = 0;
-    char shown[200];
+    char shown[200], have[200], shape[200];
     ckpt__escape(shown, sizeof shown, want->name.data, want->name.size);
     if (got->nbytes != want->nbytes)
         return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with %llu bytes, and has %llu",
@@ -173,6 +195,12 @@ static ckpt_status compare(checker *c, const written *want, size_t i)
     if (as_pairs(got->dtype) != as_pairs(want->dtype) && !(want->as_bytes && got->dtype == CKPT_U8))
         return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back as %s, and is %s", shown,
                           ckpt_dtype_name(got->dtype), ckpt_dtype_name(want->dtype));
+    if (!same_shape(want, got)) {
+        ckpt__shape_text(have, sizeof have, got->shape, got->ndim);
+        ckpt__shape_text(shape, sizeof shape, want->shape, want->ndim);
+        return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with the shape %s, and has %s",
+                          shown, have, shape);
+    }
     ckpt_status status =
         want->there ? ckpt__sum_tensor(c->got, i, got->dtype, false, want->as_bytes, &is, c->err) : CKPT_OK;
     if (status == CKPT_OK && want->there && want->sum != is)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include "anatomy/part.h"
 #include "base/first_sizes.h"
 #include "migrate/out.h"
 #include "migrate/rules.h"
@@ -321,6 +322,10 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
     if (status < 0)
         return status;
     m->from = m->reader->index;
+    if (!m->options.to || strcmp(m->options.to, "same") != 0) /* which leaves a shard what it is */
+        status = ckpt__part_refuse(m->from, m->src, err);
+    if (status < 0)
+        return status;
     ckpt__hash_free(m->reader->by_name); /* nobody looks for a name in it */
     m->reader->by_name = NULL;
     m->dropped = calloc(m->from->tensor_count + 1, sizeof *m->dropped);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "codec/crc32.h"
 #include "anatomy/canon.h"
+#include "anatomy/part.h"
 #include "engine/checked.h"
 #include "engine/elements.h"
 #include "engine/stream.h"
@@ -24,6 +25,18 @@ static ckpt_status take_options(const ckpt_reader_options *given, const char *pa
             return ckpt__fail(err, CKPT_E_ARGUMENT, path, "also[%zu] of %zu is NULL; a path is expected", i,
                               o->also_count);
     return CKPT_OK;
+}
+
+/* What a file alone cannot tell. */
+static ckpt_status note_part(ckpt_reader *r, ckpt_error *err)
+{
+    ckpt__whole whole;
+    memset(&whole, 0, sizeof whole);
+    if (!ckpt__part_of_shards(r->index, r->path, &whole) ||
+        ckpt__report_add(r->index->findings, CKPT_SEVERITY_NOTE, "part-of-checkpoint", NULL, whole.how, "this is %s",
+                         whole.what))
+        return CKPT_OK;
+    return ckpt__fail_memory(err, "the findings", 0);
 }
 
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
@@ -51,6 +64,8 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         status = ckpt__fail(err, CKPT_E_NOT_FOUND, path, "it was removed or replaced while it was opened");
     if (status == CKPT_OK)
         ckpt__canon_give_roles(r->index);
+    if (status == CKPT_OK && !options->also_count)
+        status = note_part(r, err);
     if (status == CKPT_OK && options->leave_large &&
         !(r->index->parts_given = calloc(r->index->storage_count + 1, sizeof *r->index->parts_given)))
         status = ckpt__fail_memory(err, path, r->index->storage_count);

@@ -3,6 +3,7 @@
 #include "restore/restoration.h"
 
 #include <stdlib.h>
+#include "anatomy/part.h"
 #include "base/first_sizes.h"
 
 /* ---- preparing a side */
@@ -411,6 +412,8 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     ro.also_count = of_first ? of_first->also_count : 0;
     if (status == CKPT_OK)
         status = ckpt_reader_open(path, &ro, &r.reader, err);
+    if (status == CKPT_OK)
+        status = ckpt__part_refuse(r.reader->index, path, err);
     if (status == CKPT_OK)
         ckpt__reader_forget_names(r.reader);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)

@@ -158,6 +158,21 @@ check "and has a name"
 ask 2 verify titan && ! grep -q DAMAGED out err
 check "of which verify says nothing"
 
+cp -r "$data/dcp/ranks" ranks && chmod -R u+w ranks && rm ranks/__1.metadata
+ask 1 list ranks && grep -q 'model' out && grep -q '^error  *rank-missing: __1.metadata: the list of rank 1' err
+check "of a distributed checkpoint that lacks a rank's list the rest is listed"
+ask 1 list --json ranks && grep -q '"code": "rank-missing"' out
+check "also as JSON"
+ask 1 doctor ranks && grep -q 'rank-missing: __1.metadata' out && grep -q 'fails-at-load' out
+check "and it does not resume"
+cp "$data/dcp/shards/shard-00001-model-00001-of-00001.safetensors" lone.safetensors
+for command in list scan verify show; do
+    ask 0 $command lone.safetensors && cat out err | grep -q 'part-of-checkpoint: this is a shard'
+    check "$command says of what a lone shard is a part"
+done
+ask 2 doctor lone.safetensors && grep -q 'part-of-checkpoint' out
+check "doctor gives no verdict of it"
+
 mkdir linked
 ln -s ../run/last.ckpt linked/model.pt
 ln -s ../two/model.safetensors linked/optimizer.pt

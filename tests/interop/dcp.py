@@ -184,8 +184,6 @@ def migrated(where):
             continue
         got = {n: t for n, t in flat(torch.load(out, weights_only=True)) if isinstance(t, torch.Tensor)} if to == "torch" else load_file(out)
         want = {as_bound(n) if to == "safetensors" and not n.startswith("w.") else n: t for n, t in tensors_of(where).items()}
-        if to == "safetensors" and "w.list.0.a" in want:
-            want["a"] = want.pop("w.list.0.a")          # the first dict of nothing but tensors is taken for the model
         wrong = [n for n, t in want.items() if n not in got or (got[n].dtype, got[n].shape, crc(got[n])) != (t.dtype, t.shape, crc(t))]
         check(f"{where}: {to} loads all {len(want)} equal", not wrong and got.keys() == want.keys(), f"{wrong[:5]} {sorted(got.keys() ^ want.keys())[:5]}")
 

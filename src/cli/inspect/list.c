@@ -273,6 +273,20 @@ static int name_and_list(const command_line *o, const ckpt_reader *reader, const
     return status;
 }
 
+/* Is a file of the checkpoint missing, short or damaged, so that not all of it is listed? */
+static bool lacks_files(const ckpt_reader *reader)
+{
+    static const char *const codes[] = {"shard-missing", "rank-missing", "truncated", "member-damaged"};
+    const ckpt_report *said = ckpt_reader_findings(reader);
+    for (size_t i = 0; i < ckpt_report_count(said); i++) {
+        const ckpt_finding *f = ckpt_report_get(said, i);
+        for (size_t k = 0; f->severity == CKPT_SEVERITY_ERROR && k < sizeof codes / sizeof *codes; k++)
+            if (strcmp(f->code, codes[k]) == 0)
+                return true;
+    }
+    return false;
+}
+
 int inspect_list(const command_line *o)
 {
     ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
@@ -291,6 +305,12 @@ int inspect_list(const command_line *o)
         status = name_and_list(o, reader, &s);
     else if (status == CLI_YES)
         list_text(o, reader, &s);
+    bool less = status == CLI_YES && lacks_files(reader);
+    if (status == CLI_YES && !o->cli.json)
+        cli_text_code(&o->cli, stderr, ckpt_reader_findings(reader), "part-of-checkpoint");
+    if (less && !o->cli.json)
+        cli_text_findings(&o->cli, stderr, ckpt_reader_findings(reader), CKPT_SEVERITY_ERROR, NULL);
+    status = less ? CLI_NO : status;
     free(s.crc);
     free(s.has);
     ckpt_report_free(s.unchecked);

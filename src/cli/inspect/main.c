@@ -136,8 +136,8 @@ static int run(command_line *o, int argc, char **argv)
     const unsigned in_part = COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF); /* as --check has it */
     o->cli.leave_large = !(o->check && strcmp(o->check, "all") == 0) && (o->command & in_part);
     /* A program that reads each file itself fails in the damaged one. */
-    o->cli.leave_damaged = command == COMMAND_DOCTOR &&
-                           (!o->loader || strcmp(o->loader, "accelerate") == 0 || strcmp(o->loader, "hf-trainer") == 0);
+    bool reads_all = o->loader && strcmp(o->loader, "accelerate") != 0 && strcmp(o->loader, "hf-trainer") != 0;
+    o->cli.leave_damaged = command == COMMAND_LIST || (command == COMMAND_DOCTOR && !reads_all);
     if (!cli_selection_check(&o->cli))
         return CLI_NO_ANSWER;
     if (command == COMMAND_SCAN) /* all files, whatever they are */

@@ -18,13 +18,27 @@ static void json_global(json_out *j, const ckpt_scan_global *g)
     json_end_object(j);
 }
 
-static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *report)
+/* What the file is a part of, which the reader says; one that it cannot read is a part of nothing that is known. The caller closes the
+ * reader. NULL: it is no part. */
+static ckpt_reader *open_part(const char *path)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_reader *reader = NULL;
+    if (ckpt_reader_open(path, NULL, &reader, &err) == CKPT_OK &&
+        ckpt_report_find(ckpt_reader_findings(reader), "part-of-checkpoint", NULL))
+        return reader;
+    ckpt_reader_close(reader);
+    return NULL;
+}
+
+static void scan_json(const command_line *o, const ckpt_scan *scan, const ckpt_report *report)
 {
     ckpt_danger verdict = ckpt_scan_verdict(scan);
+    ckpt_reader *part = open_part(o->paths[0]);
     json_out j;
     json_document(&j);
     if (verdict == CKPT_DANGER_UNKNOWN)
-        cli_json_error(c, &j, "unknown",
+        cli_json_error(&o->cli, &j, "unknown",
                        "nothing dangerous is known of it, and not all of it is known; globals and findings say what");
     json_text(&j, "verdict", ckpt_verdict_name(verdict));
     json_uint(&j, "files", ckpt_scan_files(scan));
@@ -33,8 +47,9 @@ static void scan_json(const cli *c, const ckpt_scan *scan, const ckpt_report *re
     for (size_t i = 0; i < ckpt_scan_count(scan); i++)
         json_global(&j, ckpt_scan_get(scan, i));
     json_end_array(&j);
-    cli_json_findings(&j, report, NULL, CKPT_SEVERITY_NOTE);
+    cli_json_findings(&j, report, part ? ckpt_reader_findings(part) : NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
+    ckpt_reader_close(part);
 }
 
 /* ---- text: dangerous ones one by one, with what they would do; the others by name. Lines are of 80 columns, but for
@@ -115,6 +130,9 @@ static void scan_text(const command_line *o, const ckpt_scan *scan, const ckpt_r
     if (left)
         printf("%*sand %zu more; --json lists all\n", INDENT, "", left);
     cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
+    ckpt_reader *part = open_part(o->paths[0]);
+    cli_text_code(c, stdout, part ? ckpt_reader_findings(part) : NULL, "part-of-checkpoint");
+    ckpt_reader_close(part);
     if (!c->quiet) {
         text_names(c, scan, CKPT_DANGER_UNKNOWN);
         text_names(c, scan, CKPT_DANGER_HARMLESS);
@@ -148,7 +166,7 @@ int inspect_scan(const command_line *o)
         ckpt_danger verdict = ckpt_scan_verdict(scan);
         status = verdict == CKPT_DANGER_HARMLESS ? CLI_YES : verdict == CKPT_DANGER_DANGEROUS ? CLI_NO : CLI_NO_ANSWER;
         if (c->json)
-            scan_json(c, scan, report);
+            scan_json(o, scan, report);
         else
             scan_text(o, scan, report);
         ckpt_scan_close(scan);

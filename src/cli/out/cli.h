@@ -116,6 +116,8 @@ void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, 
 /* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is
  * counted. */
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except);
+/* The first finding of that code, where there is one; nothing with --quiet. report may be NULL. */
+void cli_text_code(const cli *c, FILE *out, const ckpt_report *report, const char *code);
 void cli_json_value(json_out *j, const char *key, const ckpt_value *v); /* a scalar or a short list; else its kind */
 
 /* ---- progress on stderr: a line that is rewritten, after the first second, on a terminal, without --quiet.

@@ -292,6 +292,13 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
     }
 }
 
+void cli_text_code(const cli *c, FILE *out, const ckpt_report *report, const char *code)
+{
+    const ckpt_finding *f = report && !c->quiet ? ckpt_report_find(report, code, NULL) : NULL;
+    if (f)
+        put_finding(c, out, f, NULL);
+}
+
 /* ---- progress and signals */
 
 static volatile sig_atomic_t caught;

@@ -22,6 +22,17 @@ typedef struct names {
     uint64_t ranks; /* files __<rank>.metadata */
 } names;
 
+/* "__12_0.distcp": 12. -1: it has another name. */
+static int64_t rank_of_record(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    size_t digits = ckpt__begins(base, "__") ? strspn(base + 2, "0123456789") : 0;
+    int64_t number;
+    bool is = digits > 0 && base[2 + digits] == '_' && ckpt__ends(base, ".distcp") &&
+              ckpt__parse_i64(base + 2, digits, &number);
+    return is ? number : -1;
+}
+
 /* "__12.metadata": 12. */
 static bool rank_of(const char *name, uint64_t *rank)
 {
@@ -94,18 +105,40 @@ static int bid(const ckpt__probe *probe)
 /* Those that are not there, or too short for what the list puts into them. */
 typedef struct lacking {
     size_t count, of;
-    char first[500];
+    char first[500]; /* the first of them, and what it lacks */
 } lacking;
 
-static ckpt_status note_lost(ckpt__dcp *d, const char *name, const char *what, lacking *all, ckpt_error *err)
+bool ckpt__dcp_goes_on(const ckpt__dcp *d)
 {
-    ckpt_error why = CKPT_ERROR_INIT;
-    if (all->count++ == 0)
-        snprintf(all->first, sizeof all->first, "%.200s %s", name, what);
-    if (!d->request->survey && !d->request->salvage)
+    return d->request->survey || d->request->salvage || d->request->leave_damaged;
+}
+
+ckpt_status ckpt__dcp_note(ckpt__dcp *d, const char *code, const char *file, const char *what, ckpt_error *err)
+{
+    char fix[420];
+    snprintf(
+        fix, sizeof fix,
+        "copy %.200s again from where it was saved, or take an earlier checkpoint; ckpt-migrate --salvage keeps the "
+        "tensors whose bytes are all there",
+        file);
+    if (ckpt__report_add(d->index->findings, CKPT_SEVERITY_ERROR, code, NULL, fix, "%s", what) &&
+        ckpt__report_detail(d->index->findings, file, NULL, NULL, 0))
         return CKPT_OK;
-    ckpt__fail(&why, CKPT_E_DAMAGED, name, "%s", what);
-    return ckpt__survey_note(d->index->findings, name, CKPT_E_DAMAGED, &why, err);
+    return ckpt__dcp_no_memory(d, err);
+}
+
+static ckpt_status note_lost(ckpt__dcp *d, const char *name, const char *code, const char *what, lacking *all,
+                             ckpt_error *err)
+{
+    char text[300];
+    int64_t rank = rank_of_record(name);
+    if (rank >= 0)
+        snprintf(text, sizeof text, "what rank %lld wrote %s", (long long)rank, what);
+    else
+        snprintf(text, sizeof text, "it %s", what);
+    if (all->count++ == 0)
+        snprintf(all->first, sizeof all->first, "%.150s: %s", name, text);
+    return ckpt__dcp_goes_on(d) ? ckpt__dcp_note(d, code, name, text, err) : CKPT_OK;
 }
 
 static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt_error *err)
@@ -121,7 +154,8 @@ static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt
     if (!found)
         f->number = d->list_file;
     if (status < 0 && why.sys_errno == ENOENT)
-        status = note_lost(d, name.data, "is missing, with the records that the list puts into it", all, err);
+        status = note_lost(d, name.data, "shard-missing", "is missing, with the records that the list puts into it",
+                           all, err);
     else if (status < 0 && err)
         *err = why;
     else if (found)
@@ -129,7 +163,7 @@ static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt
     if (status == CKPT_OK && found && f->has < f->needs) {
         snprintf(what, sizeof what, "ends at byte %llu of %llu that the list puts into it", (unsigned long long)f->has,
                  (unsigned long long)f->needs);
-        status = note_lost(d, name.data, what, all, err);
+        status = note_lost(d, name.data, "truncated", what, all, err);
     }
     ckpt__buf_free(&name);
     return status;
@@ -141,7 +175,7 @@ static ckpt_status open_files(ckpt__dcp *d, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < d->file_count; i++)
         status = open_file(d, &d->files[i], &all, err);
-    if (status < 0 || all.count == 0 || d->request->survey || d->request->salvage)
+    if (status < 0 || all.count == 0 || ckpt__dcp_goes_on(d))
         return status;
     return ckpt__fail(
         err, CKPT_E_DAMAGED, d->request->source->path,
@@ -177,17 +211,24 @@ static ckpt_status read_list(ckpt__dcp *d, const char *name, ckpt_error *err)
 }
 
 typedef struct ranks {
-    uint64_t *numbers; /* heap */
+    uint64_t *numbers; /* heap: of the lists, ascending once all are known */
     size_t count, capacity;
+    uint64_t most; /* 1 + the highest rank that wrote a list or records */
 } ranks;
 
 static ckpt_status take_rank(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
 {
     ranks *r = ctx;
     uint64_t rank;
+    int64_t of_record = folder ? -1 : rank_of_record(name);
+    bool list = !folder && rank_of(name, &rank);
     (void)root;
-    if (folder || !rank_of(name, &rank))
+    if (of_record >= 0 && (uint64_t)of_record >= r->most)
+        r->most = (uint64_t)of_record + 1;
+    if (!list)
         return CKPT_OK;
+    if (rank >= r->most)
+        r->most = rank + 1;
     if (!ckpt__grow(&r->numbers, &r->capacity, r->count + 1, sizeof *r->numbers))
         return ckpt__fail_memory(err, name, 0);
     r->numbers[r->count++] = rank;
@@ -200,27 +241,45 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The lists of ranks from `from` up to `to` are not there. */
+static ckpt_status no_list(ckpt__dcp *d, const ranks *r, uint64_t from, uint64_t to, ckpt_error *err)
+{
+    char name[64], text[400], more[60] = "";
+    if (to - from > 1)
+        snprintf(more, sizeof more, ", and those up to rank %llu", (unsigned long long)to - 1);
+    snprintf(name, sizeof name, "__%llu.metadata", (unsigned long long)from);
+    snprintf(
+        text, sizeof text,
+        "the list of rank %llu (%s) is missing%s: each rank wrote one, and what it held is in no other. There are %zu, "
+        "and files of ranks up to %llu",
+        (unsigned long long)from, name, more, r->count, (unsigned long long)r->most - 1);
+    if (ckpt__dcp_goes_on(d))
+        return ckpt__dcp_note(d, "rank-missing", name, text, err);
+    return ckpt__fail(err, CKPT_E_DAMAGED, d->request->source->path,
+                      "%s. Copy it again; ckpt-inspect verify names all, ckpt-migrate --salvage keeps what is whole",
+                      text);
+}
+
 /* The checkpoint is the union of all ranks' lists: each has what its rank holds. */
 static ckpt_status read_ranks(ckpt__dcp *d, ckpt_error *err)
 {
     ranks r = {0};
     char name[64];
+    uint64_t next = 0;
     ckpt_status status = ckpt__source_each(d->request->source, d->folder, take_rank, &r, err);
     if (r.count)
         qsort(r.numbers, r.count, sizeof *r.numbers, by_number);
     d->replicas = true;
     for (size_t i = 0; status == CKPT_OK && i < r.count; i++) {
-        if (r.numbers[i] != i) {
-            status =
-                ckpt__fail(err, CKPT_E_DAMAGED, d->request->source->path,
-                           "the list of rank %zu (__%zu.metadata) is missing: each rank wrote one, and what it held "
-                           "is in no other. There are %zu, up to rank %llu",
-                           i, i, r.count, (unsigned long long)r.numbers[r.count - 1]);
-            break;
-        }
-        snprintf(name, sizeof name, "__%zu.metadata", i);
-        status = read_list(d, name, err);
+        if (r.numbers[i] > next)
+            status = no_list(d, &r, next, r.numbers[i], err);
+        next = r.numbers[i] + 1;
+        snprintf(name, sizeof name, "__%llu.metadata", (unsigned long long)r.numbers[i]);
+        if (status == CKPT_OK)
+            status = read_list(d, name, err);
     }
+    if (status == CKPT_OK && next < r.most)
+        status = no_list(d, &r, next, r.most, err);
     free(r.numbers);
     return status;
 }

@@ -39,7 +39,7 @@ typedef struct ckpt__dcp_item {
 typedef struct ckpt__dcp_file {
     const char *name; /* below the list's directory */
     uint64_t needs;   /* bytes that its records reach */
-    uint64_t has;     /* bytes that are there; of a survey or a salvage they may be fewer, or none */
+    uint64_t has;     /* bytes that are there; where reading goes on they may be fewer, or none */
     uint32_t number;  /* in the source; of one that is missing the list's */
 } ckpt__dcp_file;
 
@@ -85,5 +85,8 @@ ckpt_status ckpt__dcp_roles(ckpt__dcp *d, ckpt_error *err);
 /* shards.c */
 ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err);
 
+/* Is what is damaged or missing a finding, and the rest read? And such a finding, an error about `file`. */
+bool ckpt__dcp_goes_on(const ckpt__dcp *d);
+ckpt_status ckpt__dcp_note(ckpt__dcp *d, const char *code, const char *file, const char *what, ckpt_error *err);
 ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err);
 #endif

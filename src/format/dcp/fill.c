@@ -173,10 +173,9 @@ static ckpt_status add_tensors(ckpt__dcp *d, ckpt_error *err)
 static ckpt_status pass_over(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_status status, const ckpt_error *why,
                              ckpt_error *err)
 {
-    const ckpt__read_request *r = d->request;
     ckpt__dcp_item *item = &d->items[c->item];
     char name[300];
-    if (!(r->survey || r->salvage) || !ckpt__survey_passes(status)) {
+    if (!ckpt__dcp_goes_on(d) || !ckpt__survey_passes(status)) {
         if (err)
             *err = *why;
         return status;

@@ -198,19 +198,39 @@ static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, s
     return ckpt__index_set_pieces(d->index, d->index->tensor_count - 1, item->shape, *pieces, count, err);
 }
 
-/* "shard-00003-...": 3. A rank that is missing between two is noticed; of the last nothing tells. */
+/* "shard-00003-...": 3. */
+static int64_t number_of(const char *file)
+{
+    const char *digits = file + sizeof "shard-" - 1;
+    int64_t number;
+    return ckpt__parse_i64(digits, strspn(digits, "0123456789"), &number) ? number : -1;
+}
+
+/* A rank that is missing between two is noticed; of the last nothing tells. Names are given with the digits that the file behind the
+ * gap has. */
 static ckpt_status check_ranks(const shards *s, ckpt_error *err)
 {
-    for (size_t i = 0; i < s->file_count; i++) {
-        const char *digits = s->files[i] + sizeof "shard-" - 1, *dash = strchr(digits, '-');
-        const char *before = i ? s->files[i - 1] + sizeof "shard-" - 1 : "0-", *end = strchr(before, '-');
-        int64_t rank, last;
-        if (!ckpt__parse_i64(digits, (size_t)(dash - digits), &rank) ||
-            !ckpt__parse_i64(before, (size_t)(end - before), &last) || rank > last + 1)
-            return ckpt__fail(err, CKPT_E_DAMAGED, s->d->request->source->path,
-                              "a shard is missing before %s: the ranks' files are numbered from 1 on", s->files[i]);
+    ckpt_status status = CKPT_OK;
+    int64_t last = 0;
+    for (size_t i = 0; status == CKPT_OK && i < s->file_count; i++) {
+        const char *file = s->files[i], *rest = strchr(file + sizeof "shard-" - 1, '-');
+        int64_t number = number_of(file), first = last + 1;
+        last = number;
+        if (number >= 0 && number <= first)
+            continue;
+        char name[100], text[400];
+        snprintf(name, sizeof name, "shard-%0*lld%.60s", (int)(rest - file) - 6, (long long)first, rest);
+        snprintf(
+            text, sizeof text,
+            "the shard of rank %lld is missing before %.80s: the ranks' files are numbered from 1 on. How large its "
+            "tensors are, the others do not say",
+            (long long)first - 1, file);
+        if (ckpt__dcp_goes_on(s->d))
+            status = ckpt__dcp_note(s->d, "shard-missing", name, text, err);
+        else
+            status = ckpt__fail(err, CKPT_E_DAMAGED, s->d->request->source->path, "%s: %s. Copy it again", name, text);
     }
-    return CKPT_OK;
+    return status;
 }
 
 ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)

@@ -19,9 +19,12 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t list, haddr_t
     (void)name;
     (void)most;
     ckpt__h5 *const *h = H5Pget_driver_info(list);
-    opened *o = h && !(flags & (H5F_ACC_RDWR | H5F_ACC_CREAT | H5F_ACC_TRUNC)) ? calloc(1, sizeof *o) : NULL;
+    bool reads = h && !(flags & (H5F_ACC_RDWR | H5F_ACC_CREAT | H5F_ACC_TRUNC));
+    opened *o = reads ? calloc(1, sizeof *o) : NULL;
     if (o)
         o->h = *h;
+    else if (reads && (*h)->io_status == CKPT_OK) /* the file is not damaged by that */
+        (*h)->io_status = ckpt__fail_memory(&(*h)->io, "libhdf5's file", sizeof *o);
     return o ? &o->base : NULL;
 }
 

@@ -2,6 +2,7 @@
  * a group to the files that hold its variables. */
 #include "format/keras/keras.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "format/native/json_values.h"
@@ -38,6 +39,7 @@ typedef struct shards {
     ckpt__hash *seen; /* owned: the name of a file -> its number here */
     ckpt_str *names;
     size_t count, capacity; /* heap; the names are in the index's arena */
+    size_t lost;            /* of them that are not there, where reading goes on */
     char label[256];        /* of the map */
 } shards;
 
@@ -101,13 +103,40 @@ static ckpt_status note_shards(shards *s, const ckpt_value *map, ckpt_error *err
     return status;
 }
 
+/* A file that the map names is not there: an error, or a finding where the others are read. */
+static ckpt_status lose_shard(shards *s, ckpt_str name, ckpt_error *err)
+{
+    const ckpt__read_request *r = s->request;
+    char shown[200], fix[300];
+    ckpt__escape(shown, sizeof shown, name.data, name.size);
+    if (!r->survey && !r->salvage && !r->leave_damaged)
+        return ckpt__fail(
+            err, CKPT_E_DAMAGED, s->label,
+            "it names the shard %s, which is missing, with the variables in it. Copy it again, or take an "
+            "earlier checkpoint; ckpt-migrate --salvage keeps the others",
+            shown);
+    s->lost++;
+    snprintf(fix, sizeof fix, "copy %s again, or take an earlier checkpoint; ckpt-migrate --salvage keeps the others",
+             shown);
+    if (ckpt__report_add(s->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", NULL, fix,
+                         "is missing, with the variables in it: the map of the shards names it") &&
+        ckpt__report_detail(s->index->findings, shown, NULL, NULL, 0))
+        return CKPT_OK;
+    return ckpt__fail_memory(err, "findings", 0);
+}
+
 static ckpt_status read_shard(shards *s, ckpt_str name, ckpt_error *err)
 {
     ckpt__source *source = s->request->source;
     char label[256];
     uint32_t file;
-    ckpt_status status = ckpt__source_add(source, name.data, &file, err);
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__source_add(source, name.data, &file, &why);
+    if (status < 0 && why.sys_errno == ENOENT)
+        return lose_shard(s, name, err);
     if (status < 0) {
+        if (err)
+            *err = why;
         ckpt__error_prefix(err, "%s names a shard that cannot be opened", s->label);
         return status;
     }
@@ -136,7 +165,8 @@ static ckpt_status check_map(const shards *s, const ckpt_value *map, ckpt_error 
         const ckpt_value *key = map->entries[i].key;
         size_t head = key->kind == CKPT_V_STR && key->text.size && key->text.data[0] == '/';
         size_t number;
-        if (key->kind != CKPT_V_STR || !ckpt__hash_get(groups, key->text.data + head, key->text.size - head, &number))
+        if (s->lost == 0 &&
+            (key->kind != CKPT_V_STR || !ckpt__hash_get(groups, key->text.data + head, key->text.size - head, &number)))
             status = ckpt__fail(
                 err, CKPT_E_DAMAGED, s->label,
                 "it says where the variables of '%s' are, and they are in none of its %zu files",

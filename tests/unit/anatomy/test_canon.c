@@ -37,6 +37,45 @@ START_TEST(one_group)
 }
 END_TEST
 
+/* {w: {x, list: [{a}, {a, b: "text"}]}}: the first is a dict of nothing but tensors. A state that has "a" could not be told which of the
+ * two is meant, so it is not the model for those who have no state either. */
+static val dicts_in_a_list(const char *name)
+{
+    dict one = {.n = 0}, two = {.n = 0}, w = {.n = 0}, root = {.n = 0};
+    put(&one, "a", vec(2));
+    put(&two, name, vec(3));
+    put(&two, "b", text("text"));
+    val items[] = {done(&one), done(&two)};
+    put(&w, "x", vec(4));
+    put(&w, "list", ckpt__value_list(ix->arena, CKPT_V_LIST, items, 2));
+    put(&w, "n", ckpt__value_int(ix->arena, 3));
+    put(&root, "w", done(&w));
+    return done(&root);
+}
+
+START_TEST(a_dict_of_a_list_is_not_taken_for_the_model)
+{
+    static const ckpt_str wanted[] = {{"a", 1}};
+    ckpt__canon_hints asked = {.wanted = wanted, .wanted_count = 1};
+    build(dicts_in_a_list("a"));
+    ck_assert(get("w.list.0.a")->outside && get("w.list.1.a")->outside && !has("a"));
+    const ckpt_finding *f = found("source-ambiguous");
+    ck_assert_msg(strstr(f->message, "w.list.0 and w.list.1") && strstr(f->fix, "source: {model:"), "%s: %s",
+                  f->message, f->fix);
+    ckpt__canon_free(canon);
+    canon = NULL;
+    ck_assert_int_eq(ckpt__canon_build(ix, &asked, &canon, report, &err), CKPT_E_MISMATCH);
+    ck_assert_msg(strstr(err.message, "'w.list.0' and 'w.list.1' both have the state's names"), "%s", err.message);
+}
+END_TEST
+
+START_TEST(a_dict_without_its_like_is)
+{
+    build(dicts_in_a_list("c"));
+    from("a", "w.list.0.a");
+}
+END_TEST
+
 /* {epoch, iter, trainer{var_wo_ddp, vae_local, var_opt{scaler, optimizer}}, args}: the optimizer tells the two apart. */
 static val var_layout(void)
 {
@@ -544,6 +583,8 @@ int main(void)
     TCase *c = tcase_create("canon");
     tcase_add_checked_fixture(c, no_hints, teardown);
     tcase_add_test(c, one_group);
+    tcase_add_test(c, a_dict_of_a_list_is_not_taken_for_the_model);
+    tcase_add_test(c, a_dict_without_its_like_is);
     tcase_add_test(c, var);
     tcase_add_test(c, sources_by_rule);
     tcase_add_test(c, steps);

@@ -104,6 +104,77 @@ START_TEST(of_a_distributed_checkpoint)
 }
 END_TEST
 
+static void is_refused(const char *file, const char *words)
+{
+    char path[700];
+    float values[6];
+    int64_t shape[] = {2, 3};
+    ckpt_migrate_options to = CKPT_MIGRATE_OPTIONS_INIT;
+    to.lossy = to.force = true;
+    snprintf(path, sizeof path, "%s", file); /* at() gives one buffer */
+    static const char *const formats[] = {"torch", "safetensors", "ckpt", "hf"};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        to.to = formats[i];
+        ck_assert_int_eq(ckpt_migrate(path, at("out"), &to, NULL, &err), CKPT_E_UNSUPPORTED);
+        ck_assert_msg(strstr(err.message, words) && strstr(err.message, "is not given out"), "%s", err.message);
+        ck_assert_int_ne(access(at("out"), F_OK), 0);
+    }
+    ckpt_tensor_desc t = CKPT_TENSOR_DESC_INIT;
+    t.name = "rows.weight";
+    t.data = values;
+    t.dtype = CKPT_F32;
+    t.shape = shape;
+    t.ndim = 2;
+    ckpt_state *state = ckpt_state_new();
+    ck_assert_int_eq(ckpt_state_tensor(state, &t, &err), CKPT_OK);
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    o.allow_unexpected = o.allow_missing = true;
+    ck_assert_msg(ckpt_restore(state, path, &o, NULL, &err) == CKPT_E_UNSUPPORTED, "%s", err.message);
+    ck_assert_msg(strstr(err.message, words), "%s", err.message);
+    ckpt_state_free(state);
+}
+
+/* What a rank writes in safetensors: it has the names of whole tensors, and of each a box. */
+START_TEST(a_rank_of_dcp_in_safetensors)
+{
+    static const char name[] = "shard-00002-model-00001-of-00001.safetensors";
+    char file[700], command[2000];
+    ckpt_reader *reader = NULL;
+    ckpt_verify_result verified = CKPT_VERIFY_RESULT_INIT;
+    ckpt_migrate_options to = CKPT_MIGRATE_OPTIONS_INIT;
+    snprintf(file, sizeof file, "%s/../dcp/shards/%s", data("."), name);
+    is_part(file, CKPT_LOADER_OWN, "a shard (rank 1 by its name) of a PyTorch distributed checkpoint in safetensors",
+            "ask for the directory");
+    is_part(file, CKPT_LOADER_TORCH, "is a box of a larger one", "HuggingFaceStorageReader(DIR)");
+    is_refused(file, "is a box of a larger one");
+    ck_assert_int_eq(ckpt_reader_open(file, NULL, &reader, &err), CKPT_OK); /* list says it */
+    ck_assert_ptr_nonnull(ckpt_report_find(ckpt_reader_findings(reader), "part-of-checkpoint", NULL));
+    ckpt_reader_close(reader);
+    ck_assert_int_eq(ckpt_verify(file, NULL, &verified, report, &err), CKPT_OK);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "part-of-checkpoint", NULL));
+    make_directory("f");
+    snprintf(command, sizeof command, "cp '%s' '%s/f/b.safetensors' && cp '%s' '%s/mine.safetensors'", file, folder,
+             file, folder);
+    ck_assert_int_eq(system(command), 0);
+    is_part(at("mine.safetensors"), CKPT_LOADER_OWN, "a shard (one rank's)", "ask for the directory");
+    is_refused(at("f"), "b.safetensors is a shard"); /* a folder that torch did not name */
+    to.to = "same";                                  /* stays what it is, and says so itself */
+    ck_assert_msg(ckpt_migrate(file, at("same.safetensors"), &to, NULL, &err) == CKPT_OK, "%s", err.message);
+    is_part(at("same.safetensors"), CKPT_LOADER_OWN, "a shard (one rank's)", "ask for the directory");
+    write_safetensors(at(name), shapes, 2, 0);
+    ask(at(name), CKPT_LOADER_OWN); /* its name alone tells nothing */
+    ck_assert_ptr_null(ckpt_report_find(report, "part-of-checkpoint", NULL));
+}
+END_TEST
+
+START_TEST(lists_and_records_of_dcp_are_no_tensors)
+{
+    is_refused(data(".metadata"), "DCP, 2 entries");
+    write_spec(at("__1_0.distcp"), "W");
+    is_refused(at("__1_0.distcp"), "rank 1 wrote");
+}
+END_TEST
+
 #define ARGS(tp, pp, more)                                                                                             \
     "'args': $argparse Namespace{'tensor_model_parallel_size': " #tp ", 'pipeline_model_parallel_size': " #pp more "}"
 #define MEGATRON(tp, pp, more) "{" ARGS(tp, pp, more) ", 'checkpoint_version': 3.0, 'iteration': 5, 'model': W}"
@@ -271,6 +342,8 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_rank_of_fsdp);
     tcase_add_test(t, of_a_distributed_checkpoint);
+    tcase_add_test(t, a_rank_of_dcp_in_safetensors);
+    tcase_add_test(t, lists_and_records_of_dcp_are_no_tensors);
     tcase_add_loop_test(t, shards_by_what_they_hold, 0, (int)(sizeof shards / sizeof *shards));
     tcase_add_test(t, beside_its_siblings);
     tcase_add_test(t, a_flat_optimizer);

@@ -387,6 +387,49 @@ static void folder_of(const char *name, const char *file, const char *text)
     write_text(at("%s/%s", name, file), text);
 }
 
+/* The calls were run with Keras 3.15 and torch 2.13: each loads what the line names. torch.load loads none of these. */
+static const struct {
+    const char *path, *producer, *resume;
+    bool versioned;
+} others[] = {
+    {"dcp/cut", "torch.distributed.checkpoint",
+     "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")", false},
+    {"dcp/ranks", "torch.distributed.checkpoint", "checkpoint_id=", false},
+    {"dcp/shards", "torch.distributed.checkpoint", "storage_reader=HuggingFaceStorageReader(\"{path}\")", false},
+#ifdef HAVE_HDF5
+    {"keras/small.keras", "Keras", "keras.models.load_model(\"{path}\")", true},
+    {"keras/small.h5", "Keras", "keras.models.load_model(\"{path}\")", true},
+    {"keras/module.weights.h5", "Keras", "model.load_weights(\"{path}\")", false},
+    {"keras/shards", "Keras", "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])", false},
+#endif
+};
+
+START_TEST(keras_and_distributed_checkpoints)
+{
+    char path[700];
+    char *snippet = NULL;
+    const char *top = getenv("srcdir");
+    ckpt_report *report = ckpt_report_new();
+    ckpt_doctor_options options = {.loader = CKPT_LOADER_TORCH};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    snprintf(path, sizeof path, "%s/tests/data/%s", top ? top : ".", others[_i].path);
+    summarize(path);
+    ck_assert_pstr_eq(s.producer, others[_i].producer);
+    ck_assert_msg(s.resume.data && strstr(s.resume.data, others[_i].resume), "%s: %s", path, s.resume.data);
+    ck_assert_int_eq(s.producer_version.data != NULL, others[_i].versioned);
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "not-its-format", NULL));
+    ck_assert_int_eq(ckpt_doctor_snippet(reader, "torch", NULL, &snippet, &err), CKPT_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.message, "does not read this"), "%s", err.message);
+    ckpt_status in_c = ckpt_doctor_snippet(reader, "c", NULL, &snippet, &err);
+    ck_assert_msg(in_c == CKPT_OK || in_c == CKPT_E_MISMATCH, "%s", err.message); /* an optimizer without names */
+    free(snippet);
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+}
+END_TEST
+
 START_TEST(directories)
 {
     folder_of("pipe", "model_index.json",
@@ -526,6 +569,7 @@ int main(void)
     tcase_add_test(t, averages_and_marks);
     tcase_add_test(t, several_optimizers);
     tcase_add_test(t, a_migrated_file_keeps_its_producer);
+    tcase_add_loop_test(t, keras_and_distributed_checkpoints, 0, (int)(sizeof others / sizeof *others));
     tcase_add_test(t, directories);
     tcase_add_test(t, a_trainers_epoch_and_score);
     tcase_add_test(t, counts_that_are_no_plain_numbers);

@@ -249,7 +249,7 @@ START_TEST(shards_in_safetensors)
     counts("whole", "[2, 2]", 1);
     copy("shards");
     ck_assert_int_eq(remove(at("c/shard-00001-model-00001-of-00001.safetensors")), 0);
-    is_refused(CKPT_E_DAMAGED, "a shard is missing before shard-00002");
+    is_refused(CKPT_E_DAMAGED, "the shard of rank 0 is missing before shard-00002");
     copy("shards");
     replace(at("c/shard-00002-model-00001-of-00001.safetensors"), "DCP_SHARDING_INFO", "DCP_SHARDING_INFX");
     is_refused(CKPT_E_FORMAT, "has no DCP_SHARDING_INFO");
@@ -404,13 +404,13 @@ START_TEST(a_file_that_lacks_records)
     ckpt_report *report = ckpt_report_new();
     copy("cut");
     ck_assert_int_eq(remove(at("c/__1_0.distcp")), 0);
-    is_refused(CKPT_E_DAMAGED, "__1_0.distcp is missing");
+    is_refused(CKPT_E_DAMAGED, "__1_0.distcp: what rank 1 wrote is missing");
     ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "shard-missing", NULL));
     ckpt_report_free(report);
     copy("cut");
     ck_assert_int_eq(truncate(at("c/__1_0.distcp"), 5000), 0);
-    is_refused(CKPT_E_DAMAGED, "__1_0.distcp ends at byte 5000 of");
+    is_refused(CKPT_E_DAMAGED, "__1_0.distcp: what rank 1 wrote ends at byte 5000 of");
     copy("cut");
     ck_assert_int_eq(remove(at("c/.metadata")), 0);
     is_refused(CKPT_E_DAMAGED, "without its .metadata");
@@ -419,6 +419,68 @@ START_TEST(a_file_that_lacks_records)
     is_refused(CKPT_E_DAMAGED, "the list of rank 0 (__0.metadata) is missing");
     ck_assert_int_eq(open_at(at("c/__0_0.distcp")), CKPT_E_UNSUPPORTED);
     ck_assert_msg(strstr(err.message, "ask for the directory"), "%s", err.message);
+}
+END_TEST
+
+/* With leave_damaged it opens, and a finding of this code names the file, and in its words the rank; `whole` reads. */
+static const ckpt_finding *goes_on(const char *code, const char *file, const char *words, const char *whole)
+{
+    static const char *const codes[] = {"shard-missing", "rank-missing", "truncated"};
+    ckpt_reader_options leave = {.leave_damaged = true};
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    size_t errors = 0;
+    ckpt_reader_close(reader);
+    reader = NULL;
+    ck_assert_msg(ckpt_reader_open(at("c"), &leave, &reader, &err) == CKPT_OK, "%s", err.message);
+    const ckpt_report *said = ckpt_reader_findings(reader);
+    const ckpt_finding *f = ckpt_report_find(said, code, NULL);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        errors += ckpt_report_count_code(said, codes[i]);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_msg(f && strcmp(f->file, file) == 0 && strstr(f->message, words) && strstr(f->fix, file), "%s: %s: %s",
+                  f ? f->file : "nothing", f ? f->message : "", f ? f->fix : "");
+    if (whole)
+        ck_assert_int_eq(read_counting(number_of(whole)), CKPT_OK);
+    ck_assert_msg(ckpt_doctor(reader, NULL, &result, report, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
+    const ckpt_finding *again = ckpt_report_find(report, code, NULL);
+    ck_assert_msg(again && strcmp(again->file, file) == 0, "doctor does not say it");
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+    return f;
+}
+
+START_TEST(what_is_there_of_a_checkpoint_that_lacks_files)
+{
+    copy("cut");
+    ck_assert_int_eq(remove(at("c/__1_0.distcp")), 0);
+    goes_on("shard-missing", "__1_0.distcp", "what rank 1 wrote is missing", NULL);
+    copy("cut");
+    ck_assert_int_eq(truncate(at("c/__1_0.distcp"), 5000), 0);
+    goes_on("truncated", "__1_0.distcp", "what rank 1 wrote ends at byte 5000", NULL);
+    copy("shards");
+    ck_assert_int_eq(remove(at("c/shard-00001-model-00001-of-00001.safetensors")), 0);
+    goes_on("shard-missing", "shard-00001-model-00001-of-00001.safetensors", "the shard of rank 0 is missing", NULL);
+}
+END_TEST
+
+/* Each rank has a list of its own, and what it held is in no other: the records that it wrote tell that one is missing, also the last. */
+START_TEST(a_rank_without_its_list)
+{
+    static const char *const lists[] = {"__0.metadata", "__1.metadata"};
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    char path[60], words[80];
+    ckpt_report *report = ckpt_report_new();
+    copy("ranks");
+    snprintf(path, sizeof path, "c/%s", lists[_i]);
+    snprintf(words, sizeof words, "the list of rank %d (%s) is missing", _i, lists[_i]);
+    ck_assert_int_eq(remove(at(path)), 0);
+    is_refused(CKPT_E_DAMAGED, words);
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "rank-missing", NULL));
+    goes_on("rank-missing", lists[_i], words, NULL);
+    ckpt_report_free(report);
 }
 END_TEST
 
@@ -532,6 +594,8 @@ int main(void)
     tcase_add_test(t, a_changed_element_is_damage);
     tcase_add_test(t, no_flipped_bit_gives_other_elements);
     tcase_add_test(t, a_file_that_lacks_records);
+    tcase_add_test(t, what_is_there_of_a_checkpoint_that_lacks_files);
+    tcase_add_loop_test(t, a_rank_without_its_list, 0, 2);
     tcase_add_test(t, a_list_that_names_what_it_should_not);
     tcase_add_test(t, a_list_that_says_another_dtype);
     tcase_add_test(t, a_list_that_is_cut_or_changed_anywhere);

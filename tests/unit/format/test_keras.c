@@ -122,6 +122,37 @@ static size_t check_expected(const char *file, const char *path)
     return count;
 }
 
+/* A shard that the map names is not there: the others are listed, and a finding names it. */
+START_TEST(a_missing_shard)
+{
+    char command[1200];
+    ckpt_reader *r = NULL;
+    ckpt_reader_options leave = {.leave_damaged = true};
+    ckpt_verify_result verified = CKPT_VERIFY_RESULT_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    snprintf(command, sizeof command, "cp -r '%s' c && chmod -R u+w c && rm c/small_00001.weights.h5",
+             data_file("shards"));
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(ckpt_reader_open("c", NULL, &r, &err), CKPT_E_DAMAGED);
+    ck_assert_msg(strstr(err.message, "names the shard small_00001.weights.h5, which is missing"), "%s", err.message);
+    ck_assert_int_eq(ckpt_verify("c", NULL, &verified, report, &err), CKPT_ANSWER_NO);
+    const ckpt_finding *f = ckpt_report_find(report, "shard-missing", NULL);
+    ck_assert(f && strcmp(f->file, "small_00001.weights.h5") == 0 && strstr(f->fix, "small_00001.weights.h5"));
+    ck_assert_msg(ckpt_reader_open("c", &leave, &r, &err) == CKPT_OK, "%s", err.message);
+    size_t count = ckpt_reader_tensor_count(r);
+    ck_assert_uint_gt(count, 0);
+    ck_assert_uint_lt(count, 28);
+    ck_assert_int_eq(ckpt_doctor(r, NULL, &result, report, &err), CKPT_OK);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "shard-missing", NULL));
+    ckpt_doctor_result_clear(&result);
+    ckpt_reader_close(r);
+    ckpt_report_free(report);
+    ck_assert_int_eq(system("rm -rf c"), 0);
+}
+END_TEST
+
 START_TEST(every_tensor)
 {
     ck_assert_uint_eq(check_expected("small.keras", data_file("small.keras")), 28);
@@ -470,6 +501,7 @@ int main(void)
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, make_scratch, remove_scratch);
     tcase_add_test(t, every_tensor);
+    tcase_add_test(t, a_missing_shard);
     tcase_add_test(t, where_bytes_lie);
     tcase_add_test(t, roles);
     tcase_add_test(t, values);

@@ -118,6 +118,43 @@ START_TEST(names_are_listed_by_disk)
 }
 END_TEST
 
+/* A distributed checkpoint may have a file for each tensor. More than a checkpoint has are refused, and the message says what to do. */
+START_TEST(many_names)
+{
+    enum { MANY = 12000, MOST = 200000 };
+    int counts[4] = {0};
+    char name[400];
+    uint32_t first, file;
+    make_directory("many");
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%s/many/%d", folder, i);
+        ck_assert_int_eq(close(open(name, O_WRONLY | O_CREAT | O_EXCL, 0600)), 0);
+    }
+    ck_assert_int_eq(ckpt__source_open(at("many"), &s, &err), CKPT_OK);
+    ck_assert_msg(ckpt__source_each(s, "", count_name, counts, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(counts[0], MANY);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 300; i++) {
+            snprintf(name, sizeof name, "%d", i);
+            ck_assert_int_eq(ckpt__source_add(s, name, &file, &err), CKPT_OK);
+            ck_assert_uint_eq(file, (unsigned)i); /* found again */
+        }
+    ckpt__source_drop_last(s);
+    ck_assert_uint_eq(s->count, 299);
+    ck_assert_int_eq(ckpt__source_add(s, "299", &first, &err), CKPT_OK);
+    ck_assert_uint_eq(first, 299);
+    if (getenv("CKPT_TEST_FEW"))
+        return;
+    for (int i = MANY; i <= MOST; i++) {
+        snprintf(name, sizeof name, "%s/many/%d", folder, i);
+        ck_assert_int_eq(close(open(name, O_WRONLY | O_CREAT | O_EXCL, 0600)), 0);
+    }
+    ck_assert_int_eq(ckpt__source_each(s, "", count_name, counts, &err), CKPT_E_LIMIT);
+    ck_assert_msg(strstr(err.message, "more than 200000 files") && strstr(err.message, "single_file_per_rank=True"),
+                  "%s", err.message);
+}
+END_TEST
+
 START_TEST(a_file_and_what_lies_beside_it)
 {
     uint32_t y;
@@ -366,6 +403,8 @@ int main(void)
     tcase_add_test(t, large_ones_are_compared_to_the_end);
     tcase_add_test(t, replacing_any_of_them_is_noticed);
     tcase_add_test(t, names_are_listed_by_disk);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, many_names);
     tcase_add_test(t, a_file_and_what_lies_beside_it);
     tcase_add_test(t, files_from_several_places);
     tcase_add_test(t, a_link_to_a_blob_is_followed);

@@ -36,6 +36,29 @@ static int spoil(void *ctx, uint64_t done, uint64_t total)
     return spoilt = true, 0;
 }
 
+/* The header says of w [3,6] for [6,3]: as many bytes, of the same dtype, and each in its place. */
+static int turn(void *ctx, uint64_t done, uint64_t total)
+{
+    static const char was[] = "\"shape\":[6,3]", is[] = "\"shape\":[3,6]";
+    char pattern[600], head[4096];
+    glob_t found;
+    (void)ctx;
+    if (spoilt || done * 2 < total)
+        return 0;
+    snprintf(pattern, sizeof pattern, "%s/.out.tmp*", folder);
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return 0;
+    ck_assert_uint_eq(found.gl_pathc, 1);
+    FILE *f = fopen(found.gl_pathv[0], "r+b");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(head, 1, sizeof head, f);
+    char *at = memmem(head, n, was, sizeof was - 1);
+    ck_assert_msg(at != NULL, "no %s in the header", was);
+    ck_assert(fseek(f, at - head, SEEK_SET) == 0 && fwrite(is, 1, sizeof is - 1, f) == sizeof is - 1 && fclose(f) == 0);
+    globfree(&found);
+    return spoilt = true, 0;
+}
+
 /* As spoil is called, but nothing is spoilt: the name is taken, or the user has enough. */
 static int interfere(void *ctx, uint64_t done, uint64_t total)
 {
@@ -110,6 +133,20 @@ START_TEST(shards)
     ck_assert_msg(ckpt_migrate(at("in"), dst, &o, NULL, &err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(entries(dst), 3);
     ck_assert_int_eq(entries(folder), 2);
+}
+END_TEST
+
+START_TEST(another_shape)
+{
+    ckpt_migrate_options o = with("safetensors");
+    char dst[400];
+    strcpy(dst, at("out"));
+    write_safetensors(at("in"), weights, 3, 1);
+    o.progress.fn = turn;
+    is_damaged(at("in"), dst, &o);
+    ck_assert_msg(strstr(err.message, "tensor 'w' reads back with the shape [3, 6], and has [6, 3]"), "%s",
+                  err.message);
+    ck_assert(!there(dst));
 }
 END_TEST
 
@@ -285,6 +322,7 @@ int main(void)
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, shards);
+    tcase_add_test(t, another_shape);
     tcase_add_loop_test(t, the_old_file_stays, 0, 4);
     tcase_add_test(t, the_old_directory_stays);
     tcase_add_loop_test(t, killed, 0, 2);

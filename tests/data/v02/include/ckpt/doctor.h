@@ -101,7 +101,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
  * the model, optimizer, scaler, scheduler and random states lie in the checkpoint, in which order to construct and to load,
  * pins what must stay on the cpu, puts step where the saved flags need it, and asserts that all is in its place. *out is the
  * caller's, to be freed with free(). CKPT_E_ARGUMENT: another language; CKPT_E_UNSUPPORTED: "torch" of the native format,
- * which no Python program reads; CKPT_E_MISMATCH: "c" of a file whose optimizer numbers its parameters, where more than one
+ * which no Python program reads, of Keras and of distributed checkpoints, which torch.load does not read; CKPT_E_MISMATCH: "c" of a file whose optimizer numbers its parameters, where more than one
  * order fits. */
 ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language, const ckpt_doctor_options *options,
                                 char **out, ckpt_error *err);

@@ -27,7 +27,10 @@ typedef struct ckpt_reader_options {
                                    * its CRC; ckpt_reader_unchecked counts that. Else every byte read is checked */
     bool leave_damaged; /* of a directory of accelerate or the HF Trainer: a damaged file that its own loader does not
                                    * need (random_states_N.pkl; training_args.bin; of optimizer.pt and scheduler.pt one without
-                                   * the other) is left out, and the error finding "member-damaged" names it; for a doctor */
+                                   * the other) is left out, and the error finding "member-damaged" names it; for a doctor. Of a
+                                   * distributed checkpoint or shards of Keras: a file that is missing or short, or a rank's
+                                   * list. The findings shard-missing, truncated and rank-missing name it, the rest is read,
+                                   * and tensors whose bytes were in it are listed */
 } ckpt_reader_options;
 #define CKPT_READER_OPTIONS_INIT CKPT_SIZED(ckpt_reader_options)
 
