@@ -1,5 +1,5 @@
 /* Distributed checkpoints of PyTorch: lists, records that are looked into at first use, what is missing, what is hostile. The
- * checkpoints of tests/data/dcp are torch's own (make_dcp.py there); every tensor in them counts 0, 1, 2, ... in C order.
+ * checkpoints of tests/data/dcp are torch's own (make_dcp.py and make_versions.py there); every tensor in them counts 0, 1, 2, ... in C order.
  * Allocations are sent here by the linker, so that each can fail. */
 #include <ckpt/ckpt.h>
 #include <pthread.h>
@@ -214,6 +214,19 @@ START_TEST(two_ranks_are_one_checkpoint)
     all_counts(2, 2, 1);
     opens(data("ranks")); /* both have what is whole: the first is read */
     all_counts(2, 2, 2);
+}
+END_TEST
+
+/* Its list has the strides of each tensor since 2.15. */
+START_TEST(other_versions_of_torch)
+{
+    static char content[100];
+    opens(data("torch-2.0"));
+    all_counts(1, 1, 1);
+    opens(data("torch-2.15"));
+    all_counts(1, 1, 1);
+    ck_assert_int_eq(ckpt_reader_read(reader, number_of("model.conjugated"), content, 16, &err), CKPT_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.message, "marked as to be conjugated"), "%s", err.message);
 }
 END_TEST
 
@@ -523,6 +536,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, two_ranks_are_one_checkpoint);
+    tcase_add_test(t, other_versions_of_torch);
     tcase_add_test(t, a_compressed_record);
     tcase_add_test(t, a_frame_that_decodes_to_too_much);
     tcase_add_test(t, shards_in_safetensors);
