@@ -411,6 +411,36 @@ START_TEST(no_flipped_bit_gives_other_elements)
 }
 END_TEST
 
+static bool has_global_step(void)
+{
+    const ckpt_value *meta = ckpt_value_get(ckpt_reader_root(reader), "meta.pt"),
+                     *step = meta ? ckpt_value_get(meta, "global_step") : NULL;
+    return step && step->kind == CKPT_V_INT && step->integer == 7;
+}
+
+/* Of a checkpoint of Lightning: what the loops, schedules and callbacks are lies beside the list. */
+START_TEST(what_lightning_puts_beside)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    copy("cut");
+    write_torch_int(at("c/meta.pt"), "global_step", 7);
+    opens(at("c"));
+    ck_assert(has_global_step());
+    all_counts(2, 2, 1);
+    ck_assert_int_eq(truncate(at("c/meta.pt"), 100), 0);
+    is_refused(CKPT_E_DAMAGED, "");
+    ck_assert_msg(strstr(err.object, "meta.pt") || strstr(err.message, "meta.pt"), "%s: %s", err.object, err.message);
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+    copy("cut");
+    write_text(at("c/meta.pt"), "a file of something else");
+    opens(at("c"));
+    ck_assert_ptr_null(ckpt_value_get(ckpt_reader_root(reader), "meta.pt"));
+    all_counts(2, 2, 1);
+    ckpt_report_free(report);
+}
+END_TEST
+
 START_TEST(a_file_that_lacks_records)
 {
     ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
@@ -545,6 +575,7 @@ int main(void)
     tcase_add_test(t, threads_share_a_reader);
     tcase_add_test(t, a_changed_element_is_damage);
     tcase_add_test(t, no_flipped_bit_gives_other_elements);
+    tcase_add_test(t, what_lightning_puts_beside);
     tcase_add_test(t, a_file_that_lacks_records);
     tcase_add_test(t, a_list_that_names_what_it_should_not);
     tcase_add_test(t, a_list_that_says_another_dtype);
