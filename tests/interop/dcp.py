@@ -242,6 +242,23 @@ def broken(where):
         shutil.rmtree("broken")
 
 
+def beside(where):
+    """meta.pt, which Lightning saves beside the list: its values are there, and damage in it is found."""
+    shutil.copytree(where, "lightning")
+    torch.save({"epoch": 1, "global_step": 8, "pytorch-lightning_version": "2.6.6", "lr_schedulers": [{"last_epoch": 1}],
+                "callbacks": {"EMA": {"mean": torch.arange(4.0)}}}, "lightning/meta.pt")
+    status, doc = ask(INSPECT, "tree", "--json", "lightning")
+    check("meta.pt: its values", status == 0 and doc.get("scalars", {}).get("meta.pt.global_step") == 8, doc)
+    before, after = ({t["name"]: t["crc32"] for t in ask(INSPECT, "list", "--json", "--checksum", p)[1]["tensors"]} for p in (where, "lightning"))
+    check("meta.pt: its tensor, and the others as before", after == before | {"meta.pt.callbacks.EMA.mean": crc(torch.arange(4.0))}, after)
+    check("meta.pt: verified", ask(INSPECT, "verify", "--json", "lightning")[0] == 0)
+    data = bytearray(open("lightning/meta.pt", "rb").read())
+    data[data.find(b"global_step")] ^= 1
+    open("lightning/meta.pt", "wb").write(data)
+    status, doc = ask(INSPECT, "verify", "--json", "lightning")
+    check("meta.pt: a flipped bit is found", status == 1 and "meta.pt" in json.dumps(doc), doc)
+
+
 def main():
     port = random.Random(os.getpid()).randrange(20000, 50000)
     with checks.scratch():
@@ -265,6 +282,8 @@ def main():
             flips("fsdp22", 60)
         with section("broken"):
             broken("fsdp22")
+        with section("beside"):
+            beside("fsdp22")
         for where in ("plain1", "fsdp24", "tp4", "nocoll", "zstd"):
             if os.path.isdir(where):
                 with section(f"{where} migrated"):

@@ -15,10 +15,15 @@ ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err)
 
 /* ---- names */
 
+/* What Lightning puts beside: the epoch, the loops, schedules, hyper-parameters and callbacks (strategies/fsdp.py and
+ * model_parallel.py, save_checkpoint), by torch.save. Its loader joins it with the rest. */
+static const char META[] = "meta.pt";
+
 /* What the directory has, by names alone. */
 typedef struct names {
-    bool list, records, shards,
-        megatron;   /* .metadata; a .distcp file; a shard in safetensors; what Megatron puts beside */
+    bool list, records, shards, megatron,
+        meta;       /* .metadata; a .distcp file; a shard in safetensors; what Megatron and Lightning
+                                                 * put beside */
     uint64_t ranks; /* files __<rank>.metadata */
 } names;
 
@@ -69,6 +74,7 @@ static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ck
     n->records |= ckpt__ends(name, ".distcp");
     n->shards |= ckpt__dcp_is_shard(name);
     n->megatron |= strcmp(name, "common.pt") == 0;
+    n->meta |= strcmp(name, META) == 0;
     n->ranks += rank_of(name, &rank);
     return CKPT_OK;
 }
@@ -306,6 +312,62 @@ static ckpt_status read_lists(ckpt__dcp *d, ckpt_error *err)
                       "not a distributed checkpoint of PyTorch: it has no .metadata");
 }
 
+/* ---- what lies beside */
+
+static ckpt_status is_archive(const ckpt__dcp *d, uint32_t file, bool *is, ckpt_error *err)
+{
+    char head[4];
+    *is = false;
+    if (d->request->source->files[file].size < sizeof head)
+        return CKPT_OK;
+    ckpt_status status = ckpt__source_read(d->request->source, file, 0, head, sizeof head, err);
+    *is = status == CKPT_OK && memcmp(head, "PK\3\4", sizeof head) == 0;
+    return status;
+}
+
+/* As an item of the state dict, by the file's name. */
+static ckpt_status add_meta(ckpt__dcp *d, ckpt__index *part, ckpt_error *err)
+{
+    ckpt__dcp_item item = {.object = true, .value = (ckpt_value *)(uintptr_t)part->root};
+    item.name = ckpt__arena_str(d->index->arena, META, strlen(META));
+    ckpt_status status = ckpt__index_absorb(d->index, part, (ckpt_str){NULL, 0}, err);
+    if (status < 0)
+        return status;
+    if (!item.name.data || !ckpt__arena_grow(d->arena, &d->items, &d->item_capacity, d->item_count + 1, sizeof item))
+        return ckpt__dcp_no_memory(d, err);
+    d->items[d->item_count++] = item;
+    return CKPT_OK;
+}
+
+static ckpt_status read_meta(ckpt__dcp *d, ckpt_error *err)
+{
+    ckpt__read_request request = {
+        .source = d->request->source, .arena = d->index->arena, .salvage = d->request->salvage};
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt__index *part = NULL;
+    ckpt__buf name = {0};
+    bool archive = false;
+    ckpt__buf_printf(&name, "%s%s", d->folder, META);
+    ckpt_status status =
+        name.failed ? ckpt__dcp_no_memory(d, err) : ckpt__source_add(request.source, name.data, &request.file, err);
+    if (status == CKPT_OK)
+        status = is_archive(d, request.file, &archive, err);
+    if (status == CKPT_OK && archive) {
+        uint64_t size = request.source->files[request.file].size;
+        ckpt__arena_allow(d->index->arena, ckpt__known_limit(size, true));
+        d->list_bytes += size < ((uint64_t)1 << 30) ? size : (uint64_t)1 << 30;
+        status = ckpt__format_torch.read(&request, &part, &why);
+        if (status == CKPT_OK)
+            status = add_meta(d, part, err);
+        else if ((d->request->survey || d->request->salvage) && ckpt__survey_passes(status))
+            status = ckpt__survey_note(d->index->findings, name.data, status, &why, err);
+        else if (err)
+            *err = why;
+    }
+    ckpt__buf_free(&name);
+    return status;
+}
+
 /* ---- the whole */
 
 static ckpt_status check_codings(const ckpt__dcp *d, ckpt_error *err)
@@ -320,6 +382,7 @@ static ckpt_status check_codings(const ckpt__dcp *d, ckpt_error *err)
 
 static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
 {
+    names n;
     ckpt_status status = read_lists(d, err);
     bool shards = d->index->tensor_count > 0; /* which are files of their own, and have no records */
     if (status == CKPT_OK && !shards)
@@ -328,6 +391,9 @@ static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
         status = open_files(d, err);
     if (status == CKPT_OK && !shards)
         status = ckpt__dcp_fill(d, err);
+    if (status == CKPT_OK && !shards && look(d->request->source, d->folder, &n, err) == CKPT_OK && n.meta &&
+        !ckpt__hash_get(d->by_name, META, strlen(META), NULL))
+        status = read_meta(d, err);
     if (status == CKPT_OK)
         status = ckpt__dcp_tree(d, err);
     if (status == CKPT_OK)

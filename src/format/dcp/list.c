@@ -2,11 +2,11 @@
  * told by their last name, for their modules changed between versions and other programs subclass them; a global that no writer of
  * lists needs is refused by name.
  *
- * torch/distributed/checkpoint/metadata.py and filesystem.py, from 2.0 to 2.13:
+ * torch/distributed/checkpoint/metadata.py and filesystem.py, from 2.0 to 2.15:
  *     Metadata {state_dict_metadata: {key: TensorStorageMetadata | BytesStorageMetadata}, planner_data: {key: path} | None,
  *               storage_data: {MetadataIndex: _StorageInfo}}            + storage_meta, version
  *     TensorStorageMetadata {properties: TensorProperties, size, chunks: [ChunkStorageMetadata {offsets, sizes}]}
- *     TensorProperties: its state is (dtype, layout, requires_grad, memory format, pin_memory), or a dict of these
+ *     TensorProperties: its state is (dtype, layout, requires_grad, memory format, pin_memory), since 2.15 also strides; or a dict of these
  *     MetadataIndex {fqn, offset | None}                                + index, which is no part of its identity
  *     _StorageInfo {relative_path, offset, length}                      + transform_descriptors */
 #include "format/dcp/dcp.h"
@@ -283,7 +283,7 @@ static ckpt_status read_chunk(parser *p, size_t number, const ckpt__node *node)
 static ckpt_status read_dtype(const parser *p, const ckpt__node *properties, ckpt_str name, ckpt_dtype *out)
 {
     const ckpt__node *state = properties && properties->kind == CKPT__P_OBJECT ? properties->u.object->state : NULL;
-    bool tuple = state && state->kind == CKPT__P_TUPLE && ckpt__torch_length(state) == 5;
+    bool tuple = state && state->kind == CKPT__P_TUPLE && ckpt__torch_length(state) >= 5;
     const ckpt__node *dtype = tuple ? ckpt__torch_item(state, 0) : attribute(properties, "dtype"),
                      *layout = tuple ? ckpt__torch_item(state, 1) : attribute(properties, "layout");
     char shown[200], text[80];

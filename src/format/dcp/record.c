@@ -209,6 +209,12 @@ static ckpt_status mismatch(const window *w, const char *what, const ckpt__neste
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, what,
                           "its record in %s holds something else than one dense tensor, which the list says that it is",
                           w->label);
+    if (t->conj || t->neg)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, what,
+                          "its record in %s has elements that torch has marked as to be %s, and such records are not "
+                          "read: save %s",
+                          w->label, t->conj ? "conjugated" : "negated",
+                          t->conj ? "what resolve_conj() returns" : "what resolve_neg() returns");
     return ckpt__fail(
         err, CKPT_E_DAMAGED, what,
         "its record in %s has a tensor of %s %s, where the list says %s %s: list and files are not of one "

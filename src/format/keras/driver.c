@@ -220,6 +220,19 @@ static herr_t innermost(unsigned n, const H5E_error2_t *error, void *ctx)
     return 0;
 }
 
+/* A file with libver='latest' has the newest version of each part that the libhdf5 of its writer knows. */
+static ckpt_status fail_version(const ckpt__h5 *h, const char *what, const char *why, ckpt_error *err)
+{
+    unsigned major = 0, minor = 0, release = 0;
+    H5get_libversion(&major, &minor, &release);
+    return ckpt__fail(
+        err, CKPT_E_TOO_NEW, h->in->label,
+        "%s: a part of the HDF5 structure has a version that libhdf5 %u.%u.%u does not know (%s): a newer "
+        "HDF5 wrote the file, or it is damaged there. A newer libhdf5 reads it, and so does this one what "
+        "h5py writes without libver='latest'",
+        what, major, minor, release, why);
+}
+
 ckpt_status ckpt__h5_fail(ckpt__h5 *h, const char *what, ckpt_error *err)
 {
     char why[200] = "";
@@ -237,6 +250,8 @@ ckpt_status ckpt__h5_fail(ckpt__h5 *h, const char *what, ckpt_error *err)
                           "%s: libhdf5 has read %llu bytes for the structure of a file of %llu: it leads around", what,
                           (unsigned long long)(h->in->size * 4 + ((uint64_t)64 << 20)),
                           (unsigned long long)h->in->size);
+    if (strstr(why, "bad version number"))
+        return fail_version(h, what, why, err);
     return ckpt__fail(err, CKPT_E_DAMAGED, h->in->label, "the HDF5 structure is damaged at %s: %s", what,
                       why[0] ? why : "libhdf5 gives no reason");
 }

@@ -2,7 +2,7 @@
 """Makes the files of tests/data/keras: make_keras.py DIR. Versions: keras 3.15.1 on torch 2.13.0, h5py 3.16.0, numpy 2.4.6.
 
 small.*: a model of a convolution, batch normalization and two dense layers after a step of Adam, as .keras, as
-weights in two files, and as Keras 2 kept it. The rest is h5py's: coded.h5 has the ways in which a dataset may lie in a file, and
+weights in two files, and as Keras 2 kept it. The rest is h5py's: coded.h5 has the ways in which a dataset may lie in a file, newer.h5 is of a newer HDF5, and
 bad-*.h5 what a reader must refuse. expected.txt: name, dtype, shape and CRC-32 of every tensor, as h5py reads it."""
 import os
 import sys
@@ -112,6 +112,12 @@ def coded():
     expect("coded.h5", path("coded.h5"))
 
 
+def newer():
+    """Its layout message has the version 5 of HDF5 2.0, which an older libhdf5 does not know."""
+    with h5py.File(path("newer.h5"), "w", libver="latest") as f:
+        f.create_dataset("a", data=np.arange(12, dtype="f4").reshape(3, 4), chunks=(2, 2), compression="gzip")
+
+
 def bad():
     with h5py.File(path("bad-soft-link.h5"), "w") as f:
         f["a"] = np.zeros(2, "f4")
@@ -149,4 +155,5 @@ def bad():
 of_keras()
 wrapped()
 coded()
+newer()
 bad()

@@ -1,5 +1,5 @@
 /* Distributed checkpoints of PyTorch: lists, records that are looked into at first use, what is missing, what is hostile. The
- * checkpoints of tests/data/dcp are torch's own (make_dcp.py there); every tensor in them counts 0, 1, 2, ... in C order.
+ * checkpoints of tests/data/dcp are torch's own (make_dcp.py and make_versions.py there); every tensor in them counts 0, 1, 2, ... in C order.
  * Allocations are sent here by the linker, so that each can fail. */
 #include <ckpt/ckpt.h>
 #include <pthread.h>
@@ -217,6 +217,19 @@ START_TEST(two_ranks_are_one_checkpoint)
 }
 END_TEST
 
+/* Its list has the strides of each tensor since 2.15. */
+START_TEST(other_versions_of_torch)
+{
+    static char content[100];
+    opens(data("torch-2.0"));
+    all_counts(1, 1, 1);
+    opens(data("torch-2.15"));
+    all_counts(1, 1, 1);
+    ck_assert_int_eq(ckpt_reader_read(reader, number_of("model.conjugated"), content, 16, &err), CKPT_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.message, "marked as to be conjugated"), "%s", err.message);
+}
+END_TEST
+
 START_TEST(a_compressed_record)
 {
     ckpt_status status = open_at(data("zstd"));
@@ -395,6 +408,36 @@ START_TEST(no_flipped_bit_gives_other_elements)
     }
     ck_assert_uint_gt(damaged, size / 4); /* the others are padding, and what nothing reads */
     free(content);
+}
+END_TEST
+
+static bool has_global_step(void)
+{
+    const ckpt_value *meta = ckpt_value_get(ckpt_reader_root(reader), "meta.pt"),
+                     *step = meta ? ckpt_value_get(meta, "global_step") : NULL;
+    return step && step->kind == CKPT_V_INT && step->integer == 7;
+}
+
+/* Of a checkpoint of Lightning: what the loops, schedules and callbacks are lies beside the list. */
+START_TEST(what_lightning_puts_beside)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    copy("cut");
+    write_torch_int(at("c/meta.pt"), "global_step", 7);
+    opens(at("c"));
+    ck_assert(has_global_step());
+    all_counts(2, 2, 1);
+    ck_assert_int_eq(truncate(at("c/meta.pt"), 100), 0);
+    is_refused(CKPT_E_DAMAGED, "");
+    ck_assert_msg(strstr(err.object, "meta.pt") || strstr(err.message, "meta.pt"), "%s: %s", err.object, err.message);
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+    copy("cut");
+    write_text(at("c/meta.pt"), "a file of something else");
+    opens(at("c"));
+    ck_assert_ptr_null(ckpt_value_get(ckpt_reader_root(reader), "meta.pt"));
+    all_counts(2, 2, 1);
+    ckpt_report_free(report);
 }
 END_TEST
 
@@ -585,6 +628,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, two_ranks_are_one_checkpoint);
+    tcase_add_test(t, other_versions_of_torch);
     tcase_add_test(t, a_compressed_record);
     tcase_add_test(t, a_frame_that_decodes_to_too_much);
     tcase_add_test(t, shards_in_safetensors);
@@ -593,6 +637,7 @@ int main(void)
     tcase_add_test(t, threads_share_a_reader);
     tcase_add_test(t, a_changed_element_is_damage);
     tcase_add_test(t, no_flipped_bit_gives_other_elements);
+    tcase_add_test(t, what_lightning_puts_beside);
     tcase_add_test(t, a_file_that_lacks_records);
     tcase_add_test(t, what_is_there_of_a_checkpoint_that_lacks_files);
     tcase_add_loop_test(t, a_rank_without_its_list, 0, 2);
