@@ -21,7 +21,7 @@ static ckpt_entry *kept_entry(const ckpt__index *x)
 
 bool ckpt__migrate_in_files(const ckpt__migration *m)
 {
-    return m->became_torch ? m->by_files : m->reader->source->directory;
+    return m->became_torch ? m->by_files : m->reader->source->directory && !ckpt__format_of(m->from)->joins_files;
 }
 
 static const ckpt_value *mark_files(ckpt__migration *m)

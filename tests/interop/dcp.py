@@ -233,13 +233,30 @@ def flips(where, count):
 
 
 def broken(where):
-    for what, words in (("rm broken/__0_0.distcp", "missing"), ("truncate -s 100 broken/__0_0.distcp", "ends at byte"), ("rm broken/.metadata", "did not finish"),
-                        ("truncate -s -20 broken/.metadata", "")):
+    for what, code in (("rm broken/__0_0.distcp", "shard-missing"), ("truncate -s 100 broken/__0_0.distcp", "truncated"), ("rm broken/.metadata", None),
+                       ("truncate -s -20 broken/.metadata", None)):
         shutil.copytree(where, "broken")
         subprocess.run(what, shell=True, check=True)
         status, doc = ask(INSPECT, "list", "--json", "broken")
-        check(f"{what}: refused, by name", status == 2 and words in json.dumps(doc.get("error", "")), doc)
+        if code:
+            said = [f for f in doc.get("findings", []) if f["code"] == code]
+            check(f"{what}: the rest is listed, and the file named", status == 1 and doc.get("tensors") and said and "__0_0.distcp" in json.dumps(said), doc)
+        else:
+            check(f"{what}: refused, by name", status == 2 and "did not finish" in json.dumps(doc.get("error", "")) or "truncate" in what and status == 2, doc)
         shutil.rmtree("broken")
+
+
+def root_keys():
+    """The keys at the root of a state are keys, whatever stands in them: no names of files."""
+    state = {"layers.0.weight": torch.arange(6.0).reshape(2, 3), "layers.0.bias": torch.zeros(2), "a/b": torch.ones(3), "m.float32": torch.ones(4),
+             "x" * 250: torch.ones(2)}
+    for name, saved in (("keys", state), ("lone", {"model": {"layers.0.weight": torch.ones(2)}})):
+        dcp.save(saved, checkpoint_id=name, no_dist=True)
+        done = checks.run(MIGRATE, "--to", "torch", name, f"{name}.pt")
+        got = torch.load(f"{name}.pt") if done.returncode == 0 else {}
+        same = got.keys() == saved.keys()
+        got, saved = got.get("model", got), saved.get("model", saved)
+        check(f"root keys, {name}: as they were", same and {k: crc(t) for k, t in got.items()} == {k: crc(t) for k, t in saved.items()}, list(got))
 
 
 def beside(where):
@@ -282,6 +299,8 @@ def main():
             flips("fsdp22", 60)
         with section("broken"):
             broken("fsdp22")
+        with section("root keys"):
+            root_keys()
         with section("beside"):
             beside("fsdp22")
         for where in ("plain1", "fsdp24", "tp4", "nocoll", "zstd"):
