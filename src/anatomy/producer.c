@@ -179,7 +179,8 @@ static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_val
 /* What model.save wrote, whole models in HDF5 (also of Keras 2), or weights, of which those of Keras 3 say no version. */
 static const ckpt__producer *of_keras(const ckpt__index *index)
 {
-    if (ckpt__index_is_directory(index))
+    bool unpacked = ckpt__producer_fits(index->root, "metadata.json/keras_version:str");
+    if (ckpt__index_is_directory(index) && !unpacked)
         return &keras_shards;
     bool whole =
         ckpt__producer_fits(index->root, "metadata.json/keras_version:str") ||

@@ -37,8 +37,11 @@ const ckpt__format *ckpt__format_of(const ckpt__index *index)
     return format ? format : &none;
 }
 
-bool ckpt__format_owned(const char *name)
+bool ckpt__format_owned(const ckpt__index *index, const char *name)
 {
+    const ckpt__format *own = ckpt__format_of(index);
+    if (own->owns_beside && own->owns_beside(name))
+        return true;
     for (size_t i = 0; ckpt__formats[i]; i++)
         if (ckpt__formats[i]->owns && ckpt__formats[i]->owns(name))
             return true;

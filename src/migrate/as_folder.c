@@ -340,12 +340,12 @@ typedef struct lister {
     ckpt__hash *there;  /* names that are written, or that have to stay away */
 } lister;
 
-bool ckpt__is_carried(const char *name)
+bool ckpt__is_carried(const ckpt__index *from, const char *name)
 {
     int64_t number;
     bool exact;
     ckpt__part is = ckpt__part_of(name, &number, &exact);
-    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0 || ckpt__format_owned(name))
+    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0 || ckpt__format_owned(from, name))
         return false;
     return is == CKPT__PART_NONE || is == CKPT__PART_CONFIG;
 }
@@ -359,7 +359,7 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
     int n = snprintf(path, sizeof path, "%s/%s", l->folder, name);
     if (n < 0 || (size_t)n >= sizeof path)
         return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "the path of a file in it has over %zu bytes", sizeof path - 1);
-    if (l->carry && (folder || !ckpt__is_carried(name))) {
+    if (l->carry && (folder || !ckpt__is_carried(w->m->from, name))) {
         l->left += folder;
         return CKPT_OK;
     }

@@ -191,7 +191,8 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
     ckpt__buf path = {0};
     ckpt__buf_printf(&path, "%s/%s", m->src, name);
     bool failed = path.failed;
-    bool carried = !folder && !failed && ckpt__is_carried(name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
+    bool carried =
+        !folder && !failed && ckpt__is_carried(m->from, name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
     ckpt__buf_free(&path);
     if (failed)
         return ckpt__migration_no_memory(err);

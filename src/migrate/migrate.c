@@ -184,7 +184,7 @@ static ckpt_status lose_unread(ckpt__migration *m, ckpt_error *err)
     for (size_t i = 0; !m->same && !m->options.salvage && !m->options.weights_only && i < ckpt_report_count(said);
          i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
-        if (strcmp(f->code, "member-damaged") != 0 || (m->hf && ckpt__is_carried(f->file)))
+        if (strcmp(f->code, "member-damaged") != 0 || (m->hf && ckpt__is_carried(m->from, f->file)))
             continue;
         const char *why = strstr(f->message, ": ");
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "all of %s, which cannot be read%s",

@@ -191,7 +191,7 @@ static ckpt_status list_files(ckpt__migration *m, ckpt_error *err)
         int found = ckpt_value_walk(e->value, 0, is_value, NULL, err);
         if (found < 0)
             return (ckpt_status)found;
-        if (!found || (e->key->kind == CKPT_V_STR && ckpt__is_carried(e->key->text.data)))
+        if (!found || (e->key->kind == CKPT_V_STR && ckpt__is_carried(m->from, e->key->text.data)))
             continue;
         ckpt__escape(name, sizeof name, e->key->text.data ? e->key->text.data : "", e->key->text.size);
         snprintf(text, sizeof text, "the values of %s that are no tensors", name);

@@ -76,8 +76,8 @@ ckpt_status ckpt__plan_tell(ckpt__out *w, ckpt__bytes *bytes, uint64_t memory);
 ckpt_status ckpt__same_files(ckpt__out *w);
 /* For a directory of weights: the source's settings, tokenizer and other files that hold no part of a checkpoint. */
 ckpt_status ckpt__carry_files(ckpt__out *w);
-/* Is the file of this name, at the top of the source, one that ckpt__carry_files takes along? */
-bool ckpt__is_carried(const char *name);
+/* Is the file of this name, at the top of the source that was read as `from`, one that ckpt__carry_files takes along? */
+bool ckpt__is_carried(const ckpt__index *from, const char *name);
 
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);

@@ -176,6 +176,13 @@ def one(inspect, migrate, name):
         tensors = listed(inspect, f"{name}.keras")
         check_bytes(inspect, name, f"{name}.keras", tensors)
         check_migrated(migrate, name, f"{name}.keras", tensors)
+        try:
+            keras.saving.save_model(m, f"{name}-unpacked", zipped=False)
+        except Exception as e:
+            print(f"not run: a model that is saved unpacked: {e}")
+        else:
+            unpacked = {t["name"]: t["crc32"] for t in listed(inspect, f"{name}-unpacked")}
+            check(f"{name}-unpacked: as in the archive", unpacked == {t["name"]: t["crc32"] for t in tensors}, len(unpacked))
     if name in ("adam", "amsgrad"):
         os.mkdir(f"{name}-shards")
         m.save_weights(f"{name}-shards/model.weights.json", max_shard_size=2e-6)

@@ -7,7 +7,8 @@
 #include "format/native/json_values.h"
 #include "format/safetensors.h"
 
-static const char weights_name[] = "model.weights.h5", config_name[] = "config.json", metadata_name[] = "metadata.json";
+static const char weights_name[] = CKPT__KERAS_WEIGHTS, config_name[] = CKPT__KERAS_CONFIG,
+                  metadata_name[] = CKPT__KERAS_METADATA;
 static const unsigned char signature[8] = "\x89HDF\r\n\x1a\n";
 enum { JSON_MAX = 64 << 20 };
 
@@ -216,7 +217,7 @@ static ckpt_status keras_read(const ckpt__read_request *request, ckpt__index **o
         return ckpt__fail_memory(err, "index", 0);
     x->format = "keras";
     ckpt_status status =
-        directory ? ckpt__keras_read_shards(request, x, &values, err) : read_file(request, label, x, &values, err);
+        directory ? ckpt__keras_read_directory(request, x, &values, err) : read_file(request, label, x, &values, err);
     if (status == CKPT_OK)
         status = finish(x, &values, label, err);
     ckpt__arena_discharge(x->arena, values.capacity * sizeof *values.entries);
@@ -275,6 +276,12 @@ static bool owns(const char *name)
     return ckpt__ends(name, ".keras") || ckpt__ends(name, ".weights.h5") || ckpt__ends(name, ".weights.json");
 }
 
+/* Of a model that was saved unpacked, which is no model of transformers'. */
+static bool owns_beside(const char *name)
+{
+    return strcmp(name, config_name) == 0 || strcmp(name, metadata_name) == 0;
+}
+
 const ckpt__format ckpt__format_keras = {
     .name = "keras",
     .suffix = ".keras",
@@ -283,4 +290,5 @@ const ckpt__format ckpt__format_keras = {
     .family = CKPT__FAMILY_KERAS,
     .joins_files = true,
     .owns = owns,
+    .owns_beside = owns_beside,
 };

@@ -1,7 +1,7 @@
 /* format/keras/keras.h - what Keras saves: .keras archives and weight files of Keras 3, HDF5 files of Keras 2.
  *
  *   keras.c       files: an archive (config.json, metadata.json, model.weights.h5), or HDF5 alone
- *   shards.c      a directory of weight files that model.weights.json names
+ *   shards.c      a directory: of weight files that model.weights.json names, or of what an archive has
  *   roles.c       what a tensor is to training, by its place in the file
  *   optimizer.c   the variables of an optimizer, by their order
  *   hdf5.c        one HDF5 file: groups, datasets and attributes, in the order of their names
@@ -14,6 +14,11 @@
 #ifndef CKPT_KERAS_H
 #define CKPT_KERAS_H
 #include "format/format.h"
+
+/* The members of an archive, and the files of a directory that is one unpacked (save_model with zipped=False). */
+#define CKPT__KERAS_CONFIG "config.json"
+#define CKPT__KERAS_METADATA "metadata.json"
+#define CKPT__KERAS_WEIGHTS "model.weights.h5"
 
 /* Where an HDF5 file is: a stretch of a file of the source, or in memory where a zip had it deflated. */
 typedef struct ckpt__h5_input {
@@ -41,8 +46,8 @@ ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt_
 
 /* shards.c */
 int ckpt__keras_bid_directory(const ckpt__probe *probe);
-ckpt_status ckpt__keras_read_shards(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
-                                    ckpt_error *err);
+ckpt_status ckpt__keras_read_directory(const ckpt__read_request *request, ckpt__index *index,
+                                       ckpt__keras_values *values, ckpt_error *err);
 
 /* roles.c: gives roles, state keys and parameters to the tensors of an index that is read; config (may be NULL) is what
  * config.json holds, or model_config of Keras 2. What the file does not tell stays unknown. */

@@ -1,5 +1,5 @@
-/* format/keras/shards.c - weights in several files (save_weights with max_shard_size): model.weights.json has a map from the path of
- * a group to the files that hold its variables. */
+/* format/keras/shards.c - directories. Weights in several files (save_weights with max_shard_size): model.weights.json has a map from
+ * the path of a group to the files that hold its variables. Or the members of an archive as files (save_model with zipped=False). */
 #include "format/keras/keras.h"
 
 #include <errno.h>
@@ -14,13 +14,19 @@ enum { MAP_MAX = 64 << 20, NAME_SIZE = 256 };
 typedef struct maps {
     char name[NAME_SIZE];
     size_t count;
+    bool config, metadata, weights; /* the members of an archive */
 } maps;
 
 static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
 {
     maps *m = ctx;
     (void)err;
-    if (root == 0 && !folder && ckpt__ends(name, suffix) && strlen(name) < sizeof m->name && m->count++ == 0)
+    if (root != 0 || folder)
+        return CKPT_OK;
+    m->config |= strcmp(name, CKPT__KERAS_CONFIG) == 0;
+    m->metadata |= strcmp(name, CKPT__KERAS_METADATA) == 0;
+    m->weights |= strcmp(name, CKPT__KERAS_WEIGHTS) == 0;
+    if (ckpt__ends(name, suffix) && strlen(name) < sizeof m->name && m->count++ == 0)
         memcpy(m->name, name, strlen(name) + 1);
     return CKPT_OK;
 }
@@ -29,7 +35,9 @@ int ckpt__keras_bid_directory(const ckpt__probe *probe)
 {
     enum { LIKELY = 85 };
     maps m = {.count = 0};
-    return probe->source && ckpt__source_each(probe->source, "", see, &m, NULL) == CKPT_OK && m.count ? LIKELY : 0;
+    if (!probe->source || ckpt__source_each(probe->source, "", see, &m, NULL) != CKPT_OK)
+        return 0;
+    return m.count || (m.config && m.metadata && m.weights) ? LIKELY : 0;
 }
 
 typedef struct shards {
@@ -177,12 +185,54 @@ static ckpt_status check_map(const shards *s, const ckpt_value *map, ckpt_error 
     return status;
 }
 
-ckpt_status ckpt__keras_read_shards(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
-                                    ckpt_error *err)
+/* ---- the members of an archive as files */
+
+static ckpt_status read_json(const ckpt__read_request *request, const char *name, ckpt__index *index,
+                             ckpt__keras_values *values, ckpt_error *err)
+{
+    ckpt__buf text = {0};
+    const ckpt_value *value = NULL;
+    char label[256];
+    uint32_t file;
+    ckpt_status status = ckpt__source_add(request->source, name, &file, err);
+    if (status < 0)
+        return status;
+    ckpt__source_label(request->source, file, label, sizeof label);
+    status = ckpt__source_slurp(request->source, file, MAP_MAX, &text, err);
+    if (status == CKPT_OK) {
+        ckpt__arena_allow(index->arena, ckpt__known_limit(text.size, true));
+        status = ckpt__json_values(text.data ? text.data : "", text.size, label, index->arena, &value, err);
+    }
+    ckpt__buf_free(&text);
+    return status == CKPT_OK ? ckpt__keras_put(index, values, ckpt__s(name), value, err) : status;
+}
+
+static ckpt_status read_members(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
+                                ckpt_error *err)
+{
+    char label[256];
+    uint32_t file;
+    ckpt_status status = read_json(request, CKPT__KERAS_METADATA, index, values, err);
+    if (status == CKPT_OK)
+        status = read_json(request, CKPT__KERAS_CONFIG, index, values, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_add(request->source, CKPT__KERAS_WEIGHTS, &file, err);
+    if (status < 0)
+        return status;
+    uint64_t size = request->source->files[file].size;
+    ckpt__source_label(request->source, file, label, sizeof label);
+    ckpt__arena_allow(index->arena, ckpt__known_limit(size, true));
+    ckpt__h5_input in = {.source = request->source, .file = file, .size = size, .label = label};
+    return ckpt__h5_read(&in, index, values, err);
+}
+
+/* ---- either */
+
+static ckpt_status read_shards(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
+                               ckpt_error *err)
 {
     shards s = {.request = request, .index = index, .values = values, .seen = ckpt__hash_new(16)};
     const ckpt_value *map = NULL;
-    index->kind = "directory";
     ckpt_status status = s.seen ? read_map(&s, &map, err) : ckpt__fail_memory(err, "shards", 0);
     if (status == CKPT_OK)
         status = note_shards(&s, map, err);
@@ -194,4 +244,15 @@ ckpt_status ckpt__keras_read_shards(const ckpt__read_request *request, ckpt__ind
     free(s.names);
     ckpt__hash_free(s.seen);
     return status;
+}
+
+ckpt_status ckpt__keras_read_directory(const ckpt__read_request *request, ckpt__index *index,
+                                       ckpt__keras_values *values, ckpt_error *err)
+{
+    maps m = {.count = 0};
+    index->kind = "directory";
+    ckpt_status status = ckpt__source_each(request->source, "", see, &m, err);
+    if (status < 0)
+        return status;
+    return m.count || !m.weights ? read_shards(request, index, values, err) : read_members(request, index, values, err);
 }

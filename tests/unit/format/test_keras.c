@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 #include "codec/crc32.h"
+#include "codec/zip.h"
 #include "format/format.h"
 #include "reader/reader.h"
 #include "../runner.h"
@@ -165,6 +166,53 @@ START_TEST(every_tensor)
 END_TEST
 
 /* Nothing is decoded that can be read in place. */
+typedef struct bytes {
+    const char *data;
+} bytes;
+
+static ckpt_status read_bytes(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *e)
+{
+    (void)e;
+    memcpy(dst, ((const bytes *)ctx)->data + offset, n);
+    return CKPT_OK;
+}
+
+/* save_model with zipped=False: the archive's members as files. */
+START_TEST(an_unpacked_archive)
+{
+    static const char *const members[] = {"config.json", "metadata.json", "model.weights.h5"};
+    size_t n;
+    char *data = slurp(data_file("small.keras"), &n), path[64];
+    bytes all = {data};
+    const ckpt__zip_input input = {read_bytes, &all, n, "small.keras"};
+    ckpt__zip *zip;
+    ck_assert_int_eq(ckpt__zip_open(&input, &zip, &err), CKPT_OK);
+    ck_assert_int_eq(system("rm -rf u && mkdir -p u/assets"), 0);
+    for (size_t i = 0; i < 3; i++) {
+        ckpt__buf member = {0};
+        const ckpt__zip_record *r = ckpt__zip_find(zip, members[i], strlen(members[i]));
+        ck_assert_ptr_nonnull(r);
+        ck_assert_int_eq(ckpt__zip_read(zip, r, 1 << 20, &member, &err), CKPT_OK);
+        snprintf(path, sizeof path, "u/%s", members[i]);
+        put_file(path, member.data, member.size);
+        ckpt__buf_free(&member);
+    }
+    ckpt__zip_free(zip);
+    free(data);
+    ck_assert_uint_eq(check_expected("small.keras", "u"), 28);
+    ckpt_reader *r = opened("u"), *packed = opened(data_file("small.keras"));
+    ck_assert_uint_eq(r->index->root->entry_count, packed->index->root->entry_count);
+    for (size_t i = 0; i < ckpt_reader_tensor_count(r); i++)
+        ck_assert_int_eq(ckpt_reader_tensor(r, i)->role, ckpt_reader_tensor(packed, i)->role);
+    ckpt_reader_close(r);
+    ckpt_reader_close(packed);
+    /* Without one of the three it is none: a model of transformers has a config.json, too. */
+    ck_assert_int_eq(system("rm u/metadata.json"), 0);
+    ck_assert_int_ne(ckpt_reader_open("u", NULL, &r, &err), CKPT_OK);
+    ck_assert_int_eq(system("rm -rf u"), 0);
+}
+END_TEST
+
 START_TEST(where_bytes_lie)
 {
     static const struct {
@@ -519,6 +567,7 @@ int main(void)
     tcase_add_checked_fixture(t, make_scratch, remove_scratch);
     tcase_add_test(t, every_tensor);
     tcase_add_test(t, a_missing_shard);
+    tcase_add_test(t, an_unpacked_archive);
     tcase_add_test(t, where_bytes_lie);
     tcase_add_test(t, roles);
     tcase_add_test(t, values);
