@@ -175,7 +175,7 @@ typedef struct ckpt__format {
      * not go along when the weights are written as something else. Asked by migrate. NULL: the names of format/folder say it. */
     bool (*owns)(const char *name);
     /* keras: the same, of names that mean something else beside other formats ("config.json"). NULL: none */
-    bool (*owns_beside)(const char *name);
+    bool (*owns_beside)(const ckpt__index *index, const char *name);
     /* torch-legacy: torch. What `--to same` writes where this format is only read; NULL: the format itself. */
     const struct ckpt__format *rewritten_as;
 } ckpt__format;

@@ -39,8 +39,8 @@ const ckpt__format *ckpt__format_of(const ckpt__index *index)
 
 bool ckpt__format_owned(const ckpt__index *index, const char *name)
 {
-    const ckpt__format *own = ckpt__format_of(index);
-    if (own->owns_beside && own->owns_beside(name))
+    const ckpt__format *own = index ? ckpt__format_of(index) : NULL;
+    if (own && own->owns_beside && own->owns_beside(index, name))
         return true;
     for (size_t i = 0; ckpt__formats[i]; i++)
         if (ckpt__formats[i]->owns && ckpt__formats[i]->owns(name))

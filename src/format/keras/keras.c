@@ -276,10 +276,10 @@ static bool owns(const char *name)
     return ckpt__ends(name, ".keras") || ckpt__ends(name, ".weights.h5") || ckpt__ends(name, ".weights.json");
 }
 
-/* Of a model that was saved unpacked, which is no model of transformers'. */
-static bool owns_beside(const char *name)
+/* Those of a model that was saved unpacked were read: they are no settings of transformers. */
+static bool owns_beside(const ckpt__index *index, const char *name)
 {
-    return strcmp(name, config_name) == 0 || strcmp(name, metadata_name) == 0;
+    return ckpt_value_get(index->root, name) && (strcmp(name, config_name) == 0 || strcmp(name, metadata_name) == 0);
 }
 
 const ckpt__format ckpt__format_keras = {
