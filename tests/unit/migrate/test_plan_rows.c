@@ -583,11 +583,25 @@ START_TEST(the_callers_answer)
 }
 END_TEST
 
+/* Without forks the one before has left its marks. */
+static void begin_afresh(void)
+{
+    forget_results();
+    sourced = reads_nothing = false;
+    allocations_left = first_failure = -1;
+    from = NULL;
+    pieces = NULL;
+    report = NULL;
+    totals = NULL;
+    opened = NULL;
+}
+
 int main(void)
 {
     Suite *s = suite_create("plan_rows");
     TCase *t = tcase_create("plan_rows");
     tcase_set_timeout(t, 300);
+    tcase_add_checked_fixture(t, begin_afresh, NULL);
     tcase_add_test(t, random_pieces);
     tcase_add_test(t, refused_alike);
     tcase_add_test(t, no_memory);

@@ -890,6 +890,7 @@ START_TEST(a_coded_storage_is_decoded_into_its_place)
         ck_assert_int_eq(ckpt_save(s, in_folder("no.ckpt"), NULL, &err), CKPT_E_POISONED);
         ckpt_state_free(s);
     }
+    free(image);
     free(data);
     free(to);
 }
