@@ -518,7 +518,7 @@ START_TEST(a_rank_without_its_list)
     copy("ranks");
     snprintf(path, sizeof path, "c/%s", lists[_i]);
     snprintf(words, sizeof words, "the list of rank %d (%s) is missing", _i, lists[_i]);
-    ck_assert_int_eq(remove(at(path)), 0);
+    ck_assert_int_eq(remove(at("%s", path)), 0);
     is_refused(CKPT_E_DAMAGED, words);
     ck_assert_int_eq(ckpt_verify(at("c"), NULL, &result, report, &err), CKPT_ANSWER_NO);
     ck_assert_ptr_nonnull(ckpt_report_find(report, "rank-missing", NULL));
