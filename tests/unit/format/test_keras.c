@@ -510,6 +510,13 @@ static void *read_often(void *ctx)
     return NULL;
 }
 
+/* AddressSanitizer's allocator is not made for a fork beside other threads: the copy waits for its lock for ever. */
+#ifdef __SANITIZE_ADDRESS__
+enum { AT_A_TIME = 1 };
+#else
+enum { AT_A_TIME = 4 };
+#endif
+
 START_TEST(several_threads)
 {
     pthread_t threads[4];
@@ -518,11 +525,13 @@ START_TEST(several_threads)
     for (size_t i = 0; i < 4; i++) {
         strcpy(files[i], data_file(names[i]));
         ck_assert_int_eq(pthread_create(&threads[i], NULL, read_often, files[i]), 0);
-    }
-    for (size_t i = 0; i < 4; i++) {
-        void *failed;
-        pthread_join(threads[i], &failed);
-        ck_assert_msg(failed == NULL, "%s", names[i]);
+        if (AT_A_TIME > 1 && i < 3)
+            continue;
+        for (size_t k = AT_A_TIME > 1 ? 0 : i; k <= i; k++) {
+            void *failed;
+            pthread_join(threads[k], &failed);
+            ck_assert_msg(failed == NULL, "%s", names[k]);
+        }
     }
 }
 END_TEST
