@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,11 +32,50 @@ typedef struct answer {
     ckpt_error error;
 } answer;
 
-static bool receive(int from, answer *a)
+/* The processor's time that the process has had, in the kernel's ticks, where it sleeps and waits for no disk; else, and where that
+ * cannot be told, -1. */
+static long long asleep_since(pid_t pid)
+{
+    char path[40], text[600], state;
+    unsigned long long user, system;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *rest = strrchr(text, ')'); /* the name before it may hold anything */
+    if (!rest || sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state, &user, &system) != 3)
+        return -1;
+    return state == 'S' ? (long long)(user + system) : -1;
+}
+
+/* Waits for the next byte. False: the process sleeps, and has done nothing for a minute. It has one thread, and reads files alone, so it
+ * waits for a lock that another thread of this program had when it was made: of a malloc that knows nothing of fork. */
+static bool wait_for(int from, pid_t pid)
+{
+    enum { SECOND = 1000, PATIENCE = 60 };
+    struct pollfd ready = {.fd = from, .events = POLLIN};
+    long long before = -1;
+    for (int seconds = 0; seconds < PATIENCE;) {
+        int n = poll(&ready, 1, SECOND);
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true; /* the read will say */
+        long long now = n == 0 ? asleep_since(pid) : before;
+        seconds = now >= 0 && now == before ? seconds + (n == 0) : 0;
+        before = now;
+    }
+    return false;
+}
+
+static bool receive(int from, pid_t pid, answer *a, bool *stuck)
 {
     size_t have = 0;
     ssize_t n = 1;
-    while (have < sizeof *a && n > 0) {
+    while (have < sizeof *a && n > 0 && !*stuck) {
+        *stuck = !wait_for(from, pid);
+        if (*stuck)
+            break;
         n = read(from, (char *)a + have, sizeof *a - have);
         have += n > 0 ? (size_t)n : 0;
         n = n < 0 && errno == EINTR ? 1 : n;
@@ -70,12 +111,21 @@ ckpt_status ckpt__trial(ckpt_status (*fn)(void *ctx, ckpt_error *err), void *ctx
     }
     int why = errno;
     close(ends[1]);
-    bool back = pid > 0 && receive(ends[0], &a);
+    bool stuck = false, back = pid > 0 && receive(ends[0], pid, &a, &stuck);
     close(ends[0]);
     if (pid < 0)
         return ckpt__fail_sys(err, why, label, "no process for a trial of %s", what);
+    if (stuck)
+        kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
+    if (stuck)
+        return ckpt__fail_sys(
+            err, ETIMEDOUT, label,
+            "a trial of %s, in a process of its own, has stood still for a minute: it waits for a lock that "
+            "another thread of the program had when it was made. Open the file before other threads are "
+            "begun, or again",
+            what);
     if (!back)
         return ckpt__fail(err, CKPT_E_DAMAGED, label,
                           "damaged, or made to attack: %s crashes on it, or finds no end (it was tried in a process of "

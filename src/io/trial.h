@@ -5,7 +5,7 @@
 #include "base/base.h"
 
 /* Calls fn in a copy of this process (fork), which then ends; what fn changed is gone with it, but for its status and error, which
- * are given back. CKPT_E_DAMAGED, too: it crashed, or took more than `seconds` of the processor. CKPT_E_SYSTEM: there is no such process to be had. `label` and
+ * are given back. CKPT_E_DAMAGED, too: it crashed, or took more than `seconds` of the processor. CKPT_E_SYSTEM: there is no such process to be had, or it stands still for a minute. `label` and
  * `what` ("libhdf5") are for messages. The program may get a SIGCHLD; the copy shares its memory until it is written to, calls
  * no exit handlers and prints nothing. Other threads of the program do not exist in the copy: fn asks for no lock that
  * they may hold (malloc's are no matter). */

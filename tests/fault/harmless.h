@@ -99,6 +99,7 @@ static const char *const harmless[] = {
     "fork",
     "setrlimit",
     "waitpid",
+    "poll",
     "_exit",
     /* the time, who and where we are, the driver's library */
     "clock_gettime",

@@ -1,18 +1,21 @@
 /* A call in a process of its own: what it gives back, what becomes of its crashes, and what is said where there is no such process. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "../runner.h"
 #include "io/trial.h"
 
 static ckpt_error err;
 static int fail_pipe, fail_fork, cut_reads;
-static long forks, interrupted;
+static long forks, interrupted, polls;
+static bool flies;
 
 int __real_pipe2(int ends[2], int flags);
 int __wrap_pipe2(int ends[2], int flags);
@@ -53,11 +56,21 @@ ssize_t __wrap_write(int fd, const void *from, size_t n)
     return __real_write(fd, from, cut_reads && n > 3 ? 3 : n);
 }
 
+/* Time flies. */
+int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+    polls++;
+    return __real_poll(fds, n, flies ? 20 : timeout);
+}
+
 static void setup(void)
 {
     err = (ckpt_error)CKPT_ERROR_INIT;
     fail_pipe = fail_fork = cut_reads = 0;
-    forks = interrupted = 0;
+    forks = interrupted = polls = 0;
+    flies = false;
 }
 
 static ckpt_status counts(void *ctx, ckpt_error *e)
@@ -86,6 +99,28 @@ static ckpt_status never_ends(void *ctx, ckpt_error *e)
     for (volatile long i = 0;; i++)
         if (i < 0)
             return *(ckpt_status *)ctx;
+}
+
+static ckpt_status waits_for_ever(void *ctx, ckpt_error *e)
+{
+    (void)ctx;
+    (void)e;
+    while (pause() < 0)
+        ;
+    return CKPT_OK;
+}
+
+/* It sleeps between, but goes on. */
+static ckpt_status is_slow(void *ctx, ckpt_error *e)
+{
+    (void)e;
+    for (int i = 0; i < 40; i++) {
+        clock_t until = clock() + CLOCKS_PER_SEC / 50;
+        usleep(60000);
+        while (clock() < until)
+            ;
+    }
+    return *(ckpt_status *)ctx;
 }
 
 static ckpt_status leaves(void *ctx, ckpt_error *e)
@@ -170,6 +205,23 @@ START_TEST(short_and_interrupted_calls)
 }
 END_TEST
 
+START_TEST(what_stands_still_is_ended)
+{
+    ckpt_status right = CKPT_OK;
+    int files = open_files();
+    flies = true;
+    ck_assert_int_eq(trial(waits_for_ever, NULL), CKPT_E_SYSTEM);
+    ck_assert_int_eq(err.sys_errno, ETIMEDOUT);
+    ck_assert_ptr_nonnull(strstr(err.message, "has stood still for a minute"));
+    ck_assert_int_ge(polls, 60);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    polls = 0;
+    ck_assert_int_eq(trial(is_slow, &right), CKPT_OK);
+    ck_assert_int_gt(polls, 60);
+    ck_assert_int_eq(open_files(), files);
+}
+END_TEST
+
 START_TEST(no_process_to_be_had)
 {
     int calls = 0, files = open_files();
@@ -197,6 +249,7 @@ int main(void)
     tcase_add_test(t, a_crash_is_damage);
     tcase_add_test(t, a_program_that_ignores_its_children);
     tcase_add_test(t, short_and_interrupted_calls);
+    tcase_add_test(t, what_stands_still_is_ended);
     tcase_add_test(t, no_process_to_be_had);
     suite_add_tcase(s, t);
     return run_suite(s);
