@@ -9,7 +9,7 @@
 
 CKPT_BEGIN_DECLS
 
-/* What a migration moves, known before a byte is read. */
+/* Sums of a migration. They are known before a byte of a tensor is read. */
 typedef struct ckpt_migrate_totals {
     uint32_t struct_size; /* by the initializer */
     uint64_t bytes_in;    /* of elements that are used, as the source has them: each tensor once, of replicas one */
@@ -29,7 +29,7 @@ typedef struct ckpt_migrate_totals {
 } ckpt_migrate_totals;
 #define CKPT_MIGRATE_TOTALS_INIT CKPT_SIZED(ckpt_migrate_totals)
 
-/* What a row of the plan says. Values are stable; new ones are added at the end. */
+/* The kinds of rows of a plan. Values are stable; new ones are added at the end. */
 typedef enum ckpt_migrate_what {
     CKPT_MIGRATE_BOX = 1, /* elements of a tensor of the target, made of those of one piece of a tensor of the source */
     CKPT_MIGRATE_REPLICA, /* a piece of the source that is not read for the tensor, as another piece is the same */
@@ -39,14 +39,14 @@ typedef enum ckpt_migrate_what {
     CKPT_MIGRATE_FILE     /* a file of the source that is copied as it is */
 } ckpt_migrate_what;
 
-/* Where its bytes lie. Values are stable; new ones are added at the end. */
+/* The places where the bytes of a source lie. Values are stable; new ones are added at the end. */
 typedef enum ckpt_migrate_place {
     CKPT_MIGRATE_IN_FILE = 1, /* in a file, as they are */
     CKPT_MIGRATE_IN_RECORD,   /* in a record of a file that is compressed, or an archive of its own */
     CKPT_MIGRATE_IN_MEMORY    /* in memory: in a pickle, or in metadata */
 } ckpt_migrate_place;
 
-/* What happens to the elements on the way; 0: they stay as they are. Bits; new ones may be added. */
+/* Changes of the elements on the way, as bits: 0 is none. New ones may be added. */
 enum {
     CKPT_MIGRATE_CONVERTED = 1,     /* from_dtype becomes dtype */
     CKPT_MIGRATE_SWAPPED = 2,       /* big-endian bytes become little-endian */
@@ -81,7 +81,7 @@ typedef struct ckpt_migrate_source {
     uint64_t record_begin, record_end;    /* RECORD: its bytes in from_file, as they are there */
     const int64_t *strides;               /* of the box in the source, in elements; NULL: flat, one behind the other */
     const int64_t *piece_lo, *piece_size; /* the piece of the source that has the box; NULL: flat, or it has all */
-    uint64_t piece_begin, piece_count;    /* flat: the same; both 0: it has all */
+    uint64_t piece_flat_begin, piece_flat_count; /* flat: the same; both 0: it has all */
     ckpt_dtype from_dtype;
     uint32_t place;  /* ckpt_migrate_place; 0: NOTHING */
     uint32_t change; /* CKPT_MIGRATE_CONVERTED, ... */

@@ -109,8 +109,8 @@ static ckpt_status give_box(void *ctx, const ckpt__bond_box *box, ckpt_error *er
     if (box->flat) {
         row.flat_begin = (uint64_t)box->lo[0];
         row.flat_count = (uint64_t)box->size[0];
-        row.piece_begin = box->piece ? (uint64_t)box->piece[0] : 0;
-        row.piece_count = box->piece ? (uint64_t)box->piece[1] : 0;
+        row.piece_flat_begin = box->piece ? (uint64_t)box->piece[0] : 0;
+        row.piece_flat_count = box->piece ? (uint64_t)box->piece[1] : 0;
     } else {
         row.lo = box->lo ? box->lo : r->zeros;
         row.size = box->size;

@@ -205,7 +205,7 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
             if (!s->closed || (!leaves_out && is_all_of(&x->tensors[i], s)))
                 shown[x->tensors[i].storage] = true;
         } else
-            for (size_t p = 0; p < x->tensors[i].piece_count; p++) { /* its elements go along, joined */
+            for (size_t p = 0; p < ckpt__view_count(&x->tensors[i]); p++) { /* its elements go along, joined */
                 uint32_t storage = ckpt__view_of(x, &x->tensors[i], p).storage;
                 shown[storage] |= !x->storages[storage].closed;
             }

@@ -211,7 +211,8 @@ typedef struct ckpt__view {
     uint64_t at;              /* of the first element in the storage, in bytes */
     uint32_t storage;         /* number in the index */
     uint64_t begin, count;    /* flat: elements of the tensor in C order; lo, size and strides are NULL */
-    bool flat, replica;
+    uint32_t crc;             /* of the elements in C order, where has_crc */
+    bool has_crc, flat, replica;
 } ckpt__view;
 static inline size_t ckpt__view_count(const ckpt__tensor *t)
 {

@@ -192,13 +192,17 @@ ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t num
         return (ckpt__view){.size = info->shape,
                             .strides = info->strides,
                             .at = (uint64_t)info->offset * ckpt_dtype_bits(info->dtype) / 8,
-                            .storage = t->storage};
+                            .storage = t->storage,
+                            .crc = t->crc,
+                            .has_crc = t->has_crc};
     const ckpt__piece *p = &x->pieces[t->first_piece + number];
     if (p->flags & CKPT__PIECE_FLAT)
         return (ckpt__view){.at = p->at,
                             .storage = p->storage,
                             .begin = (uint64_t)p->box[0],
                             .count = (uint64_t)p->box[1],
+                            .crc = p->crc,
+                            .has_crc = p->has_crc,
                             .flat = true,
                             .replica = p->flags & CKPT__PIECE_REPLICA};
     return (ckpt__view){.lo = p->box,
@@ -206,6 +210,8 @@ ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t num
                         .strides = p->flags & CKPT__PIECE_STRIDED ? p->box + 2 * (size_t)info->ndim : NULL,
                         .at = p->at,
                         .storage = p->storage,
+                        .crc = p->crc,
+                        .has_crc = p->has_crc,
                         .replica = p->flags & CKPT__PIECE_REPLICA};
 }
 

@@ -28,8 +28,8 @@ static bool make_numbers(const ckpt__index *x, int64_t **out)
         next = t->info.storage >= next ? t->info.storage + 1 : next;
     }
     for (size_t i = 0; i < x->tensor_count; i++)
-        for (size_t k = 0; k < x->tensors[i].piece_count; k++) {
-            uint32_t storage = x->pieces[x->tensors[i].first_piece + k].storage;
+        for (size_t k = 0; k < ckpt__view_count(&x->tensors[i]); k++) {
+            uint32_t storage = ckpt__view_of(x, &x->tensors[i], k).storage;
             if (numbers[storage] < 0)
                 numbers[storage] = next++;
         }
@@ -66,7 +66,6 @@ static void describe(const ckpt_reader *r, const ckpt__tensor *t, size_t piece, 
 {
     const ckpt__index *x = r->index;
     const ckpt__view v = ckpt__view_of(x, t, piece);
-    const ckpt__piece *p = t->whole ? NULL : &x->pieces[t->first_piece + piece];
     const ckpt__storage *s = &x->storages[v.storage];
     const ckpt__extent *e = ckpt__extent_known(x, v.storage);
     uint64_t numel = v.count, in_file;
@@ -78,9 +77,9 @@ static void describe(const ckpt_reader *r, const ckpt__tensor *t, size_t piece, 
                              .offset = v.at,
                              .file_offset = -1,
                              .file = file_of(r, t, e->file),
-                             .device = p ? s->device : t->info.device,
-                             .crc32 = p ? p->crc : t->crc,
-                             .has_crc = p ? p->has_crc : t->has_crc,
+                             .device = t->whole ? t->info.device : s->device,
+                             .crc32 = v.has_crc ? v.crc : 0,
+                             .has_crc = v.has_crc,
                              .flat = v.flat,
                              .replica = v.replica};
     if (!v.flat) {
@@ -90,8 +89,6 @@ static void describe(const ckpt_reader *r, const ckpt__tensor *t, size_t piece, 
             out->strides = v.strides;
         ckpt__numel(v.size, t->info.ndim, &numel);
     }
-    if (!out->has_crc)
-        out->crc32 = 0;
     ckpt__nbytes(numel, ckpt_dtype_bits(t->info.dtype), &out->nbytes);
     if (!e->memory && e->coding == CKPT__STORED && ckpt__add(e->offset, v.at, &in_file) && in_file <= INT64_MAX)
         out->file_offset = (int64_t)in_file;

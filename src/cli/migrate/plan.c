@@ -96,9 +96,9 @@ static void put_source(json_out *j, const ckpt_migrate_source *r)
     if (r->piece_lo) {
         json_sizes(j, "piece_lo", r->piece_lo, r->ndim);
         json_sizes(j, "piece_size", r->piece_size, r->ndim);
-    } else if (r->piece_count) {
-        json_uint(j, "piece_begin", r->piece_begin);
-        json_uint(j, "piece_count", r->piece_count);
+    } else if (r->piece_flat_count) {
+        json_uint(j, "piece_begin", r->piece_flat_begin);
+        json_uint(j, "piece_count", r->piece_flat_count);
     }
     if (r->what == CKPT_MIGRATE_SHARED)
         json_bytes(j, "shares", r->shares.data, r->shares.size);

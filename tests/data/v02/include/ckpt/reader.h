@@ -34,9 +34,10 @@ typedef struct ckpt_reader_options {
 } ckpt_reader_options;
 #define CKPT_READER_OPTIONS_INIT CKPT_SIZED(ckpt_reader_options)
 
-/* Opens a file or a directory (a step of a run, a model in shards or its index file, what accelerate, the HF Trainer,
- * PEFT or torch.distributed.checkpoint wrote, files that belong together) and reads its metadata, no payload. Of a directory that is no step of ours, and no
- * distributed checkpoint, the root is {file name: what is in it}, and each tensor has its file. The format is told from the content, never from the
+/* Opens a file or a directory and reads its metadata, no payload. A directory may be a step of a run, a model in shards (its index
+ * file will do, too), a checkpoint of accelerate, the HF Trainer, PEFT or torch.distributed.checkpoint, or hold files that belong
+ * together. A directory that is neither a step of ours nor a distributed checkpoint has the root {file name: what is in it}, and
+ * each tensor has its file. The format is told from the content, never from the
  * name. options may be NULL. CKPT_E_FORMAT: not a checkpoint, or a rule of its format is broken; CKPT_E_DAMAGED;
  * CKPT_E_TOO_NEW; CKPT_E_UNSUPPORTED names what it is; CKPT_E_LIMIT; CKPT_E_SYSTEM (of a path that is not there sys_errno
  * is ENOENT); CKPT_E_NOT_FOUND where it was removed while it was opened; CKPT_E_ARGUMENT: a path is NULL, or there is no
@@ -48,8 +49,8 @@ typedef struct ckpt_reader_options {
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
 
-/* A directory that ckpt_reader_open refuses with CKPT_E_UNSUPPORTED, for this version knows its layout and does not read it:
- * which it is, by the names in it ("dcp", "dcp-hf", "deepspeed", "universal", "megatron", "torch-dist", "fsdp", "llmc",
+/* Which layout of several ranks or files a directory has, by the names in it: "dcp" and "dcp-hf", which ckpt_reader_open reads, or
+ * one that it knows and refuses with CKPT_E_UNSUPPORTED ("deepspeed", "universal", "megatron", "torch-dist", "fsdp", "llmc",
  * "tensorflow"). NULL: none of these. Static. */
 const char *ckpt_layout_of(const char *path);
 
@@ -120,8 +121,9 @@ typedef struct ckpt_piece_info {
 } ckpt_piece_info;
 #define CKPT_PIECE_INFO_INIT CKPT_SIZED(ckpt_piece_info)
 
-/* How many pieces tensor i lies in. 1: as a rule it is whole. 0: it has no data of its own (on meta, or not dense: its parts have),
- * or there is no such tensor. Pieces without elements are not counted. */
+/* The number of pieces in which tensor i lies. As a rule it is 1: the tensor is whole. It is 0 where the tensor has no data of its own
+ * (it is on meta, or not dense: its parts have the data), and where no tensor has this number. Pieces without elements do not
+ * count. */
 size_t ckpt_reader_piece_count(const ckpt_reader *reader, size_t i);
 /* Piece number `piece`, from 0, in the order of the files. *out is begun with CKPT_PIECE_INFO_INIT. No payload is read, and it is not
  * checked that the pieces are all of the tensor. CKPT_E_ARGUMENT: no such tensor or piece, a NULL, or no initializer;
