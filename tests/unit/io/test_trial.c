@@ -216,7 +216,8 @@ START_TEST(what_stands_still_is_ended)
     ck_assert_int_ge(polls, 60);
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
     polls = 0;
-    ck_assert_int_eq(trial(is_slow, &right), CKPT_OK);
+    /* Its processor's time is counted in ticks, of which a busy machine may give it more than it takes. */
+    ck_assert_int_eq(ckpt__trial(is_slow, &right, 60, "a.file", "the library", &err), CKPT_OK);
     ck_assert_int_gt(polls, 60);
     ck_assert_int_eq(open_files(), files);
 }
