@@ -1,5 +1,5 @@
-/* examine/verify.c - is every byte what was written? Structure (by opening), the manifest of a step directory, every
- * checksum that the format keeps, and where there is none: can it at least be read to its end. */
+/* examine/verify.c - is every byte what was written? Structure (by opening), the manifest of a step directory, and
+ * the payloads (verify_payloads.c). */
 #include <ckpt/verify.h>
 
 #include <errno.h>
@@ -9,36 +9,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "codec/crc32.h"
-#include "engine/checked.h"
-#include "engine/nested.h"
-#include "engine/stream.h"
 #include "examine/verify.h"
+#include "examine/verify_work.h"
 #include "base/first_sizes.h"
 #include "format/native/manifest.h"
 #include "format/native/native.h"
 #include "format/survey.h"
-#include "model/views.h"
 
 static const char manifest_name[] = "checkpoint.json";
 enum { MANIFEST_MAX = 1 << 20 };
 
-/* One check. While the checkpoint is open, source and index are the reader's; before and after, the source is the
- * verifier's own and the index NULL. */
-typedef struct verifier {
-    const ckpt_progress *progress; /* borrowed; NULL: none */
-    ckpt_verify_result *result;    /* borrowed */
-    ckpt_report *report;           /* never NULL here */
-    ckpt__source *source;
-    const ckpt__index *index;
-    bool *whole;              /* heap, owned: per file of the source: its bytes are those of the manifest; NULL:
-                                   * none are */
-    size_t whole_count;       /* items of it; a file with a greater number is not whole */
-    uint64_t done, total;     /* bytes, for the progress callback */
-    uint64_t protected_bytes; /* payload bytes that some checksum covers */
-    ckpt__views views;        /* made when a storage is damaged */
-} verifier;
+const char ckpt__verifier_file_fix[] =
+    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage keeps every tensor that is whole";
 
-static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
+ckpt_status ckpt__verifier_tick(ckpt__verifier *v, uint64_t n, ckpt_error *err)
 {
     v->done += n;
     if (v->progress && v->progress->fn && v->progress->fn(v->progress->ctx, v->done, v->total) != 0)
@@ -46,8 +30,8 @@ static ckpt_status tick(verifier *v, uint64_t n, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status wrong(verifier *v, const char *code, const char *tensor, const char *file, const char *fix,
-                         const char *message, ckpt_error *err)
+ckpt_status ckpt__verifier_wrong(ckpt__verifier *v, const char *code, const char *tensor, const char *file,
+                                 const char *fix, const char *message, ckpt_error *err)
 {
     if (!ckpt__report_add(v->report, CKPT_SEVERITY_ERROR, code, tensor, fix, "%s", message) ||
         !ckpt__report_detail(v->report, file, NULL, NULL, 0))
@@ -55,10 +39,10 @@ static ckpt_status wrong(verifier *v, const char *code, const char *tensor, cons
     return CKPT_OK;
 }
 
-static const char tensor_fix[] =
-    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage leaves this tensor out and keeps the others";
-static const char file_fix[] =
-    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage keeps every tensor that is whole";
+bool ckpt__verifier_file_is_whole(const ckpt__verifier *v, uint32_t file)
+{
+    return file < v->whole_count && v->whole[file];
+}
 
 /* What this process lacks says nothing of the checkpoint. */
 static bool is_ours(const ckpt_error *why)
@@ -70,7 +54,7 @@ static bool is_ours(const ckpt_error *why)
 /* ---- the manifest */
 
 /* CRC-32 of a whole file, block by block. */
-static ckpt_status file_crc(verifier *v, uint32_t file, uint32_t *crc, ckpt_error *err)
+static ckpt_status file_crc(ckpt__verifier *v, uint32_t file, uint32_t *crc, ckpt_error *err)
 {
     uint64_t size = v->source->files[file].size;
     char *block = malloc(CKPT__BLOCK);
@@ -84,7 +68,7 @@ static ckpt_status file_crc(verifier *v, uint32_t file, uint32_t *crc, ckpt_erro
         if (status == CKPT_OK) {
             *crc = ckpt__crc32(*crc, block, n);
             at += n;
-            status = tick(v, n, err);
+            status = ckpt__verifier_tick(v, n, err);
         }
     }
     free(block);
@@ -92,7 +76,7 @@ static ckpt_status file_crc(verifier *v, uint32_t file, uint32_t *crc, ckpt_erro
 }
 
 /* The source's number of a file of the manifest, as the format opened it or as it is opened here. */
-static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, ckpt_error *err)
+static ckpt_status manifest_file(ckpt__verifier *v, const ckpt__manifest_file *want, ckpt_error *err)
 {
     uint32_t file;
     uint32_t crc = 0;
@@ -101,7 +85,7 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     ckpt_status status = ckpt__source_add(v->source, want->name.data, &file, &why);
     if ((status == CKPT_E_SYSTEM && !is_ours(&why)) || status == CKPT_E_NOT_FOUND || status == CKPT_E_FORMAT) {
         snprintf(message, sizeof message, "the manifest names it, but it cannot be opened: %.300s", why.message);
-        return wrong(v, "missing-file", NULL, want->name.data, file_fix, message, err);
+        return ckpt__verifier_wrong(v, "missing-file", NULL, want->name.data, ckpt__verifier_file_fix, message, err);
     }
     if (status < 0) {
         if (err)
@@ -111,8 +95,8 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     uint64_t size = v->source->files[file].size;
     if (size != want->size) {
         snprintf(message, sizeof message, "it has %" PRIu64 " bytes, the manifest says %" PRIu64, size, want->size);
-        return wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data, file_fix, message,
-                     err);
+        return ckpt__verifier_wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data,
+                                    ckpt__verifier_file_fix, message, err);
     }
     status = file_crc(v, file, &crc, err);
     if (status < 0)
@@ -120,7 +104,7 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
     if (crc != want->crc) {
         snprintf(message, sizeof message, "the file's CRC-32 is %08" PRIx32 ", the manifest says %08" PRIx32, crc,
                  want->crc);
-        return wrong(v, "crc-mismatch", NULL, want->name.data, file_fix, message, err);
+        return ckpt__verifier_wrong(v, "crc-mismatch", NULL, want->name.data, ckpt__verifier_file_fix, message, err);
     }
     if (file >= v->whole_count) {
         bool *whole = realloc(v->whole, (file + 1) * sizeof *whole);
@@ -135,7 +119,7 @@ static ckpt_status manifest_file(verifier *v, const ckpt__manifest_file *want, c
 }
 
 /* Each file against the manifest: also when the checkpoint itself does not open, to name the file that is damaged. */
-static ckpt_status check_manifest(verifier *v, ckpt_error *err)
+static ckpt_status check_manifest(ckpt__verifier *v, ckpt_error *err)
 {
     ckpt__buf text = {NULL, 0, 0, false};
     ckpt__manifest manifest;
@@ -151,7 +135,7 @@ static ckpt_status check_manifest(verifier *v, ckpt_error *err)
     if (status == CKPT_OK)
         status = ckpt__manifest_read(text.data, text.size, manifest_name, arena, &manifest, &why);
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
-        status = wrong(v, "manifest-damaged", NULL, manifest_name, NULL, why.message, err);
+        status = ckpt__verifier_wrong(v, "manifest-damaged", NULL, manifest_name, NULL, why.message, err);
     } else if (status < 0) {
         if (err)
             *err = why;
@@ -166,248 +150,9 @@ static ckpt_status check_manifest(verifier *v, ckpt_error *err)
     return status;
 }
 
-/* ---- payloads */
+/* ---- the checkpoint */
 
-/* The bytes that a read has given so far, and their CRC-32. */
-typedef struct sum {
-    verifier *v; /* borrowed */
-    uint32_t crc;
-    uint64_t bytes;
-} sum;
-
-static ckpt_status sum_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
-{
-    (void)offset;
-    sum *s = ctx;
-    s->crc = ckpt__crc32(s->crc, data, n);
-    s->bytes += n;
-    return tick(s->v, n, err);
-}
-
-/* One finding for each tensor that views the storage; for the storage itself where none does. */
-static ckpt_status blame(verifier *v, size_t storage, const char *code, const char *message, ckpt_error *err)
-{
-    const ckpt__storage *s = &v->index->storages[storage];
-    bool gone = s->extent.missing && s->extent.coding == CKPT__NESTED; /* its file may be none of the source's */
-    const char *file = v->source->directory && !gone ? v->source->files[s->extent.file].name : NULL;
-    char name[512];
-    ckpt_status status = CKPT_OK;
-    size_t count;
-    if (!v->views.tensors && !ckpt__views_make(v->index, &v->views)) {
-        ckpt__views_free(&v->views);
-        return ckpt__fail_memory(err, "a list of tensors", v->index->tensor_count);
-    }
-    const size_t *tensors = ckpt__views_of(&v->views, storage, &count);
-    if (count == 0)
-        return wrong(v, code, NULL, file ? file : s->name.data, file_fix, message, err);
-    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
-        ckpt_str own = v->index->tensors[tensors[i]].info.name;
-        status = wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, tensor_fix, message, err);
-    }
-    return status;
-}
-
-/* Reads one storage to its end and compares its own checksum, if it has one. */
-static ckpt_status check_storage(verifier *v, size_t storage, ckpt_error *err)
-{
-    const ckpt__extent *e = &v->index->storages[storage].extent;
-    sum s = {v, 0, 0};
-    ckpt_error why = CKPT_ERROR_INIT;
-    char message[900];
-    ckpt_status status = ckpt__read_storage(v->source, v->index, storage, false, sum_block, &s, &why);
-    v->result->bytes += s.bytes;
-    if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
-        snprintf(message, sizeof message, "the stored bytes cannot be read to their end: %s", why.message);
-        return blame(v, storage, e->coding == CKPT__STORED ? "truncated" : "damaged", message, err);
-    }
-    if (status < 0) {
-        if (err)
-            *err = why;
-        return status;
-    }
-    e = ckpt__extent_known(v->index, storage);
-    if (ckpt__has_crc_of_its_own(e) && s.crc != e->crc) {
-        snprintf(message, sizeof message,
-                 "the %" PRIu64 " stored bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
-                 s.crc, e->crc);
-        return blame(v, storage, "crc-mismatch", message, err);
-    }
-    return CKPT_OK;
-}
-
-/* A tensor whose checksum covers all bytes of its storage (C order over the whole of it). */
-static bool covers(const ckpt__index *index, const ckpt__tensor *t, size_t storage)
-{
-    return t->has_crc && t->whole && t->storage == storage && t->info.offset == 0 &&
-           t->info.nbytes == index->storages[storage].extent.size &&
-           (!t->info.strides || ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim));
-}
-
-static ckpt_status check_tensor(verifier *v, size_t i, ckpt_error *err)
-{
-    const ckpt__tensor *t = &v->index->tensors[i];
-    sum s = {v, 0, 0};
-    char message[200], name[512];
-    ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__read_tensor_as_stored(v->source, v->index, i, sum_block, &s, &why);
-    v->result->bytes += s.bytes;
-    const char *file = v->source->directory ? t->info.file.data : NULL;
-    ckpt__escape(name, sizeof name, t->info.name.data, t->info.name.size);
-    if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT)
-        return wrong(v, "truncated", name, file, tensor_fix, why.message, err);
-    if (status < 0) {
-        if (err)
-            *err = why;
-        return status;
-    }
-    if (s.crc == t->crc)
-        return CKPT_OK;
-    snprintf(message, sizeof message, "its %" PRIu64 " bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32,
-             s.bytes, s.crc, t->crc);
-    return wrong(v, "crc-mismatch", name, file, tensor_fix, message, err);
-}
-
-static bool file_is_whole(const verifier *v, uint32_t file)
-{
-    return file < v->whole_count && v->whole[file];
-}
-
-/* ---- stretches of a file with a CRC of their own */
-
-/* The stretch that has all of these bytes; NULL: there is none. */
-static const ckpt__span *span_of(const ckpt__index *index, const ckpt__extent *e)
-{
-    for (size_t i = 0; !e->memory && i < index->span_count; i++) {
-        const ckpt__span *s = &index->spans[i];
-        if (s->file == e->file && e->offset >= s->offset && e->length <= s->length &&
-            e->offset - s->offset <= s->length - e->length)
-            return s;
-    }
-    return NULL;
-}
-
-static ckpt_status span_crc(verifier *v, const ckpt__span *s, uint32_t *crc, ckpt_error *err)
-{
-    size_t most = s->length < CKPT__BLOCK ? (size_t)s->length + 1 : CKPT__BLOCK;
-    char *block = malloc(most);
-    ckpt_status status = block ? CKPT_OK : ckpt__fail_memory(err, "a block", most);
-    *crc = 0;
-    for (uint64_t at = 0; status == CKPT_OK && at < s->length;) {
-        size_t n = s->length - at < CKPT__BLOCK ? (size_t)(s->length - at) : CKPT__BLOCK;
-        status = ckpt__source_read(v->source, s->file, s->offset + at, block, n, err);
-        if (status == CKPT_OK) {
-            *crc = ckpt__crc32(*crc, block, n);
-            at += n;
-            status = tick(v, n, err);
-        }
-    }
-    free(block);
-    return status;
-}
-
-/* What it has of tensors is then neither read again nor known to be damaged tensor by tensor. */
-static ckpt_status check_span(verifier *v, const ckpt__span *s, ckpt_error *err)
-{
-    char message[300], name[120];
-    uint32_t crc;
-    ckpt_status status = span_crc(v, s, &crc, err);
-    if (status < 0 || crc == s->crc)
-        return status;
-    ckpt__escape(name, sizeof name, s->name.data, s->name.size);
-    snprintf(message, sizeof message,
-             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32
-             ": which of its tensors are damaged cannot be told, for they have no checksums of their own",
-             s->length, name, crc, s->crc);
-    const char *file = v->source->directory ? v->source->files[s->file].name : name;
-    return wrong(v, "crc-mismatch", NULL, file, "copy it again, or take an earlier checkpoint", message, err);
-}
-
-static int by_place(const void *a, const void *b, void *ctx)
-{
-    const ckpt__index *index = ctx;
-    const ckpt__extent *x = &index->storages[*(const size_t *)a].extent,
-                       *y = &index->storages[*(const size_t *)b].extent;
-    if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
-    return ckpt__extent_begin(x) < ckpt__extent_begin(y) ? -1 : ckpt__extent_begin(x) > ckpt__extent_begin(y);
-}
-
-/* The storages as they lie in the files, so that these are read from front to end. */
-static size_t *in_order(const ckpt__index *index)
-{
-    size_t *order = calloc(index->storage_count + 1, sizeof *order);
-    for (size_t i = 0; order && i < index->storage_count; i++)
-        order[i] = i;
-    if (order)
-        qsort_r(order, index->storage_count, sizeof *order, by_place, (void *)(uintptr_t)index);
-    return order;
-}
-
-/* Every payload once: a storage by its own checksum, else by that of a tensor that covers it. Tensors with a checksum
- * that covers less (views, aliases) are read on their own. Where the manifest already vouches for the whole file, its
- * payloads are not read a second time. */
-static ckpt_status check_payloads(verifier *v, ckpt_error *err)
-{
-    const ckpt__index *index = v->index;
-    size_t *cover = calloc(index->storage_count + 1, sizeof *cover), *order = in_order(index);
-    bool *by_storage = calloc(index->tensor_count + 1, sizeof *by_storage);
-    ckpt_status status =
-        cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
-    for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
-        const ckpt__tensor *t = &index->tensors[i];
-        size_t storage = t->whole ? t->storage : SIZE_MAX;
-        if (storage >= index->storage_count || !covers(index, t, storage))
-            continue;
-        const ckpt__extent *e = &index->storages[storage].extent;
-        if (e->has_crc)
-            by_storage[i] = e->crc == t->crc;
-        else {
-            by_storage[i] = cover[storage] == 0 || index->tensors[cover[storage] - 1].crc == t->crc;
-            cover[storage] = cover[storage] ? cover[storage] : i + 1;
-        }
-    }
-    for (size_t i = 0; status == CKPT_OK && i < index->span_count; i++)
-        status = file_is_whole(v, index->spans[i].file) ? CKPT_OK : check_span(v, &index->spans[i], err);
-    for (size_t k = 0; status == CKPT_OK && k < index->storage_count; k++) {
-        size_t s = order[k];
-        const ckpt__extent *e = &index->storages[s].extent;
-        bool vouched = !e->memory && (file_is_whole(v, e->file) || (e->coding == CKPT__STORED && span_of(index, e)));
-        if (vouched)
-            v->result->bytes += e->size;
-        else if (cover[s])
-            status = check_tensor(v, cover[s] - 1, err);
-        else
-            status = check_storage(v, s, err);
-        bool in_header = e->memory && index->metadata_crc;
-        e = ckpt__extent_known(index, s);
-        if (e->has_crc || cover[s] || vouched || in_header)
-            v->protected_bytes += e->size;
-        else
-            v->result->unprotected_bytes += e->size;
-    }
-    for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
-        const ckpt__tensor *t = &index->tensors[i];
-        size_t storage = t->whole ? t->storage : SIZE_MAX;
-        bool vouched = storage < index->storage_count && file_is_whole(v, index->storages[storage].extent.file);
-        if (t->has_crc && !by_storage[i] && t->whole && !vouched)
-            status = check_tensor(v, i, err);
-    }
-    free(cover);
-    free(order);
-    free(by_storage);
-    return status;
-}
-
-ckpt_status ckpt__verify_payloads(const ckpt_reader *reader, ckpt_verify_result *result, ckpt_report *report,
-                                  ckpt_error *err)
-{
-    verifier v = {.result = result, .report = report, .source = reader->source, .index = reader->index};
-    ckpt_status status = check_payloads(&v, err);
-    ckpt__views_free(&v.views);
-    return status;
-}
-
-static ckpt_status note_integrity(verifier *v, ckpt_error *err)
+static ckpt_status note_integrity(ckpt__verifier *v, ckpt_error *err)
 {
     ckpt_verify_result *r = v->result;
     bool some = v->protected_bytes > 0 || v->index->metadata_crc;
@@ -424,7 +169,7 @@ static ckpt_status note_integrity(verifier *v, ckpt_error *err)
 }
 
 /* What was found while opening; a file that the manifest has blamed already is blamed once. */
-static ckpt_status merge_findings(verifier *v, const ckpt_report *findings, ckpt_error *err)
+static ckpt_status merge_findings(ckpt__verifier *v, const ckpt_report *findings, ckpt_error *err)
 {
     size_t before = ckpt_report_count(v->report);
     for (size_t i = 0; i < ckpt_report_count(findings); i++) {
@@ -453,7 +198,7 @@ static ckpt_reader_options reader_options(const ckpt_verify_options *o)
 
 /* Opens, and checks what could be opened. A damaged structure is an answer, not an error; of several files, each that is
  * damaged is, and the others are checked. */
-static ckpt_status verify_open(verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
+static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
     ckpt_reader_options options = reader_options(o);
@@ -461,7 +206,7 @@ static ckpt_status verify_open(verifier *v, const char *path, const ckpt_verify_
     ckpt_status status = ckpt__reader_survey(path, &options, &reader, &why);
     if (status == CKPT_E_DAMAGED) {
         const char *code = ckpt__damage_code(why.message);
-        return wrong(v, code, NULL, why.object, ckpt__damage_fix(code), why.message, err);
+        return ckpt__verifier_wrong(v, code, NULL, why.object, ckpt__damage_fix(code), why.message, err);
     }
     if (status < 0) {
         if (err)
@@ -489,12 +234,13 @@ static ckpt_status verify_open(verifier *v, const char *path, const ckpt_verify_
     v->result->tensors = reader->index->tensor_count;
     snprintf(v->result->format, sizeof v->result->format, "%s", reader->index->format);
     for (size_t s = 0; s < reader->index->storage_count; s++)
-        v->total +=
-            file_is_whole(v, reader->index->storages[s].extent.file) ? 0 : reader->index->storages[s].extent.size;
+        v->total += ckpt__verifier_file_is_whole(v, reader->index->storages[s].extent.file)
+                        ? 0
+                        : reader->index->storages[s].extent.size;
     status = merge_findings(v, reader->index->findings, err);
     if (status == CKPT_OK) {
         ckpt__source_pass(reader->source, true);
-        status = check_payloads(v, err);
+        status = ckpt__verifier_payloads(v, err);
     }
     if (status == CKPT_OK)
         status = note_integrity(v, err);
@@ -514,7 +260,7 @@ static bool only_unread(const ckpt_report *report)
 }
 
 /* The parts of the ranks of a run: each is checked by itself, by its own manifest, once they are known to belong together. */
-static ckpt_status verify_ranks(verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
+static ckpt_status verify_ranks(ckpt__verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
     ckpt_reader_options options = reader_options(o);
@@ -547,7 +293,7 @@ static ckpt_status verify_ranks(verifier *v, const char *path, const ckpt_verify
     return status < 0 ? status : ok ? CKPT_OK : CKPT_ANSWER_NO;
 }
 
-static ckpt_status verify(verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
+static ckpt_status verify(ckpt__verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
 {
     ckpt_status status = ckpt__source_open(path, &v->source, err);
     for (size_t i = 0; status == CKPT_OK && i < o->also_count; i++)
@@ -584,7 +330,7 @@ ckpt_status ckpt_verify(const char *path, const ckpt_verify_options *options, ck
 {
     ckpt_verify_options own;
     ckpt_verify_result answer;
-    verifier v;
+    ckpt__verifier v;
     memset(&v, 0, sizeof v);
     memset(&answer, 0, sizeof answer);
     ckpt_status status = CKPT__CHECK_ANSWER(ckpt_verify_result, result, err);
