@@ -1,32 +1,7 @@
 #!/bin/sh
 # folder_test.sh - show of a folder of checkpoints: which are listed, in which order, what is said of each; and what the other
 # commands say of such a folder.
-srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
-builddir=$(cd "${builddir:-.}" && pwd) || exit 99
-work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-folder.XXXXXX") || exit 99
-trap 'rm -rf "$work"' EXIT
-trap 'exit 99' HUP INT TERM
-LC_ALL=C NO_COLOR=1
-export LC_ALL NO_COLOR
-inspect=$builddir/src/cli/ckpt-inspect
-data=$srcdir/tests/data
-cd "$work" || exit 99
-count=0
-failures=0
-
-# check NAME: the status of the last command, which is said to be 0 for yes
-check()
-{
-    status=$?
-    count=$((count + 1))
-    if [ $status -eq 0 ]; then
-        echo "ok $count - $1"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - $1"
-        sed 's/^/# /' out err 2>/dev/null
-    fi
-}
+. "${srcdir:-.}/tests/cli/cli_common.sh"
 
 # ask STATUS ARGUMENT...: runs the command; out and err
 ask()
@@ -202,5 +177,4 @@ ask 2 empty && grep -q 'not a checkpoint' err
 check "an empty directory is none"
 ask 2 --json empty && grep -q '"error"' out
 check "also as JSON"
-echo "1..$count"
-[ "$count" -gt 15 ] && [ "$failures" -eq 0 ]
+finish 16

@@ -1,30 +1,6 @@
 #!/bin/sh
 # many_files_test.sh - a checkpoint of 1,024 files, with 256 descriptors: the commands read all of it.
-builddir=$(cd "${builddir:-.}" && pwd) || exit 99
-work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-many.XXXXXX") || exit 99
-trap 'rm -rf "$work"' EXIT
-trap 'exit 99' HUP INT TERM
-LC_ALL=C NO_COLOR=1
-export LC_ALL NO_COLOR
-inspect=$builddir/src/cli/ckpt-inspect
-migrate=$builddir/src/cli/ckpt-migrate
-cd "$work" || exit 99
-count=0
-failures=0
-
-# check NAME: the status of the last command, which is said to be 0 for yes
-check()
-{
-    status=$?
-    count=$((count + 1))
-    if [ $status -eq 0 ]; then
-        echo "ok $count - $1"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - $1"
-        sed 's/^/# /' out err 2>/dev/null | head -20
-    fi
-}
+. "${srcdir:-.}/tests/cli/cli_common.sh"
 
 # 1,024 tensors of 64 float32 each, in files of one tensor
 awk 'BEGIN {
@@ -74,5 +50,4 @@ check "1,024 paths of one checkpoint"
 (ulimit -n 64 && "$inspect" verify hf) >out 2>err
 check "with 64 descriptors"
 
-echo "1..$count"
-[ "$failures" -eq 0 ]
+finish 14

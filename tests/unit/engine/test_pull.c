@@ -49,32 +49,52 @@ static bool reads(const expected *want, uint32_t storage)
     return false;
 }
 
-static void one_case(uint64_t seed, bool harms)
-{
-    static made tensors[TENSORS];
-    static expected want;
+/* A case with its source in files, the plan of it, and a pull by the plan. */
+typedef struct pulled {
+    made tensors[TENSORS];
+    expected want;
     ckpt__bond bonds[TENSORS];
     ckpt__op ops[TENSORS];
+    uint32_t victim; /* storage of which a byte was changed; UINT32_MAX: none was */
     ckpt__plan *plan;
     ckpt__pull *pull;
-    size_t count = make_case(seed, tensors, &want);
-    ck_assert(add_case(tensors, count, &want, bonds, ops));
-    uint32_t victim = write_files(harms);
-    sound = victim == UINT32_MAX;
-    ckpt__plan_want asked = {
-        .from = source->index, .to = target->index, .bonds = bonds, .bond_count = count, .ops = ops, .op_count = count};
-    ck_assert_msg(ckpt__plan_new(&asked, &plan, &err) == CKPT_OK, "%s: %s", err.object, err.message);
-    ck_assert(ckpt__pull_new(plan, opened, true, chance(50) ? 0 : 1, &pull, &err) == CKPT_OK);
-    bool all = true;
-    for (uint32_t s = 0; s < STORAGES; s++)
-        all = pull_storage(pull, s, &want) && all;
-    ck_assert_msg(all == (sound || !reads(&want, victim)), "seed %llu: a damaged storage %s", (unsigned long long)seed,
-                  all ? "was used" : "was not used, and refused");
-    ckpt__pull_free(pull);
-    ckpt__plan_free(plan);
+} pulled;
+
+static void open_case(pulled *c, uint64_t seed, bool harms)
+{
+    size_t count = make_case(seed, c->tensors, &c->want);
+    ck_assert(add_case(c->tensors, count, &c->want, c->bonds, c->ops));
+    c->victim = write_files(harms);
+    sound = c->victim == UINT32_MAX;
+    ckpt__plan_want asked = {.from = source->index,
+                             .to = target->index,
+                             .bonds = c->bonds,
+                             .bond_count = count,
+                             .ops = c->ops,
+                             .op_count = count};
+    ck_assert_msg(ckpt__plan_new(&asked, &c->plan, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+    ck_assert(ckpt__pull_new(c->plan, opened, true, chance(50) ? 0 : 1, &c->pull, &err) == CKPT_OK);
+}
+
+static void close_case(pulled *c)
+{
+    ckpt__pull_free(c->pull);
+    ckpt__plan_free(c->plan);
     ckpt__source_close(opened);
     ckpt__index_free(source->index);
     ckpt__index_free(target->index);
+}
+
+static void one_case(uint64_t seed, bool harms)
+{
+    static pulled c;
+    bool all = true;
+    open_case(&c, seed, harms);
+    for (uint32_t s = 0; s < STORAGES; s++)
+        all = pull_storage(c.pull, s, &c.want) && all;
+    ck_assert_msg(all == (sound || !reads(&c.want, c.victim)), "seed %llu: a damaged storage %s",
+                  (unsigned long long)seed, all ? "was used" : "was not used, and refused");
+    close_case(&c);
 }
 
 /* ---- CRCs on the way: what is asked for once, in order or not, or not at all */
@@ -123,43 +143,27 @@ static bool pull_late(ckpt__pull *p, const ckpt__plan *plan, uint32_t storage, c
 
 static void late_case(uint64_t seed, bool harms)
 {
-    static made tensors[TENSORS];
-    static expected want;
-    ckpt__bond bonds[TENSORS];
-    ckpt__op ops[TENSORS];
-    ckpt__plan *plan;
-    ckpt__pull *pull;
+    static pulled c;
     bool used[STORAGES] = {false}, all = true;
-    size_t count = make_case(seed, tensors, &want);
-    ck_assert(add_case(tensors, count, &want, bonds, ops));
-    uint32_t victim = write_files(harms);
-    sound = victim == UINT32_MAX;
-    ckpt__plan_want asked = {
-        .from = source->index, .to = target->index, .bonds = bonds, .bond_count = count, .ops = ops, .op_count = count};
-    ck_assert(ckpt__plan_new(&asked, &plan, &err) == CKPT_OK);
-    ck_assert(ckpt__pull_new(plan, opened, true, chance(50) ? 0 : 1, &pull, &err) == CKPT_OK);
-    ckpt__crcs *crcs = ckpt__crcs_new(plan);
+    open_case(&c, seed, harms);
+    ckpt__crcs *crcs = ckpt__crcs_new(c.plan);
     ck_assert_ptr_nonnull(crcs);
     bool shared = chance(30); /* as threads have it, which settle after each block */
     ckpt__crcs_share(crcs, shared);
-    ckpt__pull_check_late(pull, crcs);
+    ckpt__pull_check_late(c.pull, crcs);
     for (uint32_t s = 0; all && s < STORAGES; s++) {
-        all = pull_late(pull, plan, s, &want, used);
+        all = pull_late(c.pull, c.plan, s, &c.want, used);
         if (all && shared && chance(50))
             all = ckpt__crcs_settle(crcs, &err) == CKPT_OK;
     }
     ckpt_status status = all ? ckpt__crcs_finish(crcs, opened, &err) : CKPT_E_DAMAGED;
-    ck_assert_msg(status == (sound || !used[victim] ? CKPT_OK : CKPT_E_DAMAGED), "seed %llu: status %d, %s",
+    ck_assert_msg(status == (sound || !used[c.victim] ? CKPT_OK : CKPT_E_DAMAGED), "seed %llu: status %d, %s",
                   (unsigned long long)seed, (int)status,
-                  sound          ? "sound"
-                  : used[victim] ? "used"
-                                 : "not used");
-    ckpt__pull_free(pull);
+                  sound            ? "sound"
+                  : used[c.victim] ? "used"
+                                   : "not used");
     ckpt__crcs_free(crcs);
-    ckpt__plan_free(plan);
-    ckpt__source_close(opened);
-    ckpt__index_free(source->index);
-    ckpt__index_free(target->index);
+    close_case(&c);
 }
 
 START_TEST(late)

@@ -4,23 +4,12 @@
 #include <stdlib.h>
 #include <zlib.h>
 #include "codec/crc32.h"
+#include "../counted_reads.h"
 #include "../runner.h"
 #include "../scratch.h"
 
 static ckpt_error err;
 static ckpt__source *opened;
-static unsigned read_calls;
-static uint64_t read_bytes;
-
-ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
-{
-    ssize_t got = __real_pread(fd, to, n, at);
-    __atomic_add_fetch(&read_calls, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&read_bytes, got > 0 ? (uint64_t)got : 0, __ATOMIC_RELAXED);
-    return got;
-}
 
 enum { FILE_BYTES = 4 << 20, ROW = 4096 };
 

@@ -3,42 +3,12 @@
 #include <ckpt/ckpt.h>
 #include <unistd.h>
 
-#include "reader/parts.h"
-#include "reader/reader.h"
-#include "../engine/plan_files.h"
+#include "case_source.h"
+#include "short_memory.h"
 
 enum { CASES = 250 };
 
-static bool sourced; /* the next reader that is opened is that of the case */
-static long allocations_left = -1,
-            first_failure = -1; /* from then on, an allocation fails after so many; below 0: none does */
-
-ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e)
-{
-    if (!sourced)
-        return __real_ckpt_reader_open(path, options, out, e);
-    sourced = false;
-    ckpt_reader *r = calloc(1, sizeof *r);
-    ck_assert_ptr_nonnull(r);
-    *r = (ckpt_reader){
-        .path = strdup(path), .source = opened, .index = source->index, .parts = ckpt__reader_parts_new()};
-    ck_assert(r->path && r->parts);
-    *out = r;
-    allocations_left = first_failure;
-    first_failure = -1;
-    return CKPT_OK;
-}
-
 /* ---- one case */
-
-static made tensors[TENSORS];
-static size_t tensor_count;
 
 static uint64_t volume(const made *m, const drawn *d)
 {
@@ -64,22 +34,12 @@ static bool drop_piece(void)
     return false;
 }
 
-/* The same files and pieces each time it is called with the same seed. */
+/* The same files and pieces each time it is called with the same seed. Returns the storage that was harmed. */
 static uint32_t make_source(uint64_t seed, bool harms, bool drops, bool *dropped)
 {
-    static expected want;
-    ckpt__bond bonds[TENSORS];
-    ckpt__op ops[TENSORS];
-    tensor_count = make_case(seed, tensors, &want);
+    draw_source(seed);
     *dropped = drops && drop_piece();
-    ck_assert(add_case(tensors, tensor_count, &want, bonds, ops));
-    ckpt__index_free(target->index);
-    uint32_t victim = write_files(harms);
-    source->index->format = "safetensors";
-    source->index->kind = "file";
-    source->index->step = -1;
-    ck_assert(ckpt__index_finish(source->index, &err) == CKPT_OK);
-    return victim;
+    return write_source(harms);
 }
 
 /* The elements one by one, in C order. *uses: one of them lies in the storage `victim`. */
@@ -134,39 +94,12 @@ static void compare(uint64_t seed, const char *path, bool cast)
 /* Migrates the case to one format, and says what came of it. */
 static ckpt_status migrate(const char *to, const char *dst, bool cast, bool verify, bool salvage)
 {
-    char rules[TENSORS][32];
-    const char *casts[TENSORS];
-    ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-    for (size_t i = 0; cast && i < tensor_count; i++) {
-        snprintf(rules[i], sizeof rules[i], "t%zu=%s", i, ckpt_dtype_name(tensors[i].to_dtype));
-        casts[i] = rules[i];
-    }
-    o.to = to;
-    o.lossy = o.force = o.no_sync = true;
+    ckpt_migrate_options o = case_options(to, cast);
     o.verify = verify;
     o.salvage = salvage;
     o.max_shard_size = strcmp(to, "hf") == 0 ? 9000 : 0; /* several files, and so windows of several */
-    o.cast = casts;
-    o.cast_count = cast ? tensor_count : 0;
-    sourced = true;
+    give_reader(opened, source->index);
     return ckpt_migrate(".", dst, &o, NULL, &err);
-}
-
-static const char *const formats[] = {"safetensors", "torch", "ckpt", "hf"};
-
-static void begin(void)
-{
-    make_scratch();
-    ck_assert(mkdir("case", 0755) == 0 && chdir("case") == 0);
-    source = malloc(sizeof *source);
-    target = malloc(sizeof *target);
-}
-
-static void end(void)
-{
-    free(source);
-    free(target);
-    remove_scratch();
 }
 
 static uint64_t cases(void)
@@ -247,33 +180,6 @@ END_TEST
 
 /* ---- memory that is short */
 
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool is_short(void)
-{
-    return allocations_left >= 0 && allocations_left-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return is_short() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return is_short() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return is_short() ? NULL : __real_realloc(p, n);
-}
-
 /* Each allocation of the library fails once: that is said, and nothing is written. */
 START_TEST(no_memory)
 {
@@ -287,9 +193,9 @@ START_TEST(no_memory)
             ck_assert_int_lt(n, 20000);
             make_source(seeds[k / 3], false, false, &dropped);
             remove("../out");
-            first_failure = n;
+            fail_after(n);
             status = migrate(formats[k % 3], "../out", k / 3 == 1, k % 3 == 1, false);
-            allocations_left = -1;
+            fail_no_more();
             ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld to %s: %d: %s: %s", n,
                           formats[k % 3], (int)status, err.object, err.message);
             ck_assert(status == CKPT_OK || access("../out", F_OK) != 0);

@@ -7,37 +7,17 @@
 #include "base/strided.h"
 #include "codec/crc32.h"
 #include "engine/recipe_write.h"
-#include "reader/parts.h"
-#include "reader/reader.h"
-#include "../runner.h"
+#include "given_reader.h"
+#include "../counted_reads.h"
 #include "../scratch.h"
 
 static ckpt_error err;
-
-/* ---- what is wrapped: the reader, whose index is made here; the blocks of the writer; pread, which is counted */
-
 static ckpt__source *opened;
 static ckpt__index *made;
-static bool sourced;      /* the next reader is of these */
-static size_t block_size; /* 0: the writer's own */
-static uint64_t read_bytes;
 
-ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e)
-{
-    if (!sourced)
-        return __real_ckpt_reader_open(path, options, out, e);
-    sourced = false;
-    ckpt_reader *r = calloc(1, sizeof *r);
-    ck_assert_ptr_nonnull(r);
-    *r = (ckpt_reader){.path = strdup(path), .source = opened, .index = made, .parts = ckpt__reader_parts_new()};
-    *out = r;
-    return CKPT_OK;
-}
+/* ---- the blocks of the writer: the test says how large they are */
+
+static size_t block_size; /* 0: the writer's own */
 
 ckpt_status __real_ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
                                       const ckpt_progress *progress, uint64_t done_before, uint64_t total,
@@ -52,15 +32,6 @@ ckpt_status __wrap_ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload 
     ckpt__payload other = *payload;
     other.block = block_size ? block_size : payload->block;
     return __real_ckpt__write_recipe(recipe, &other, sink, progress, done_before, total, crc, e);
-}
-
-ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
-{
-    ssize_t got = __real_pread(fd, to, n, at);
-    __atomic_add_fetch(&read_bytes, got > 0 ? (uint64_t)got : 0, __ATOMIC_RELAXED);
-    return got;
 }
 
 /* ---- the source */
@@ -201,7 +172,7 @@ static ckpt_status migrate(const char *to, bool cast, uint32_t threads)
     o.threads = threads;
     o.cast = casts;
     o.cast_count = cast ? TENSORS : 0;
-    sourced = true;
+    give_reader(opened, made);
     read_bytes = 0;
     return ckpt_migrate("source", "out", &o, NULL, &err);
 }

@@ -4,36 +4,15 @@
 #include <unistd.h>
 
 #include "codec/zstd.h"
-#include "reader/parts.h"
-#include "reader/reader.h"
-#include "../engine/plan_files.h"
+#include "case_source.h"
 
-static bool sourced;            /* the next reader that is opened is that of the case */
-static ckpt__index *case_index; /* its index */
+static ckpt__index *case_index; /* of the case's reader */
 static uint64_t streams;        /* begun so far */
 
-ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
 int __real_inflateInit2_(z_streamp z, int bits, const char *version, int size);
 int __wrap_inflateInit2_(z_streamp z, int bits, const char *version, int size);
 ckpt_status __real_ckpt__zstd_new(const char *what, ckpt__zstd **out, ckpt_error *e);
 ckpt_status __wrap_ckpt__zstd_new(const char *what, ckpt__zstd **out, ckpt_error *e);
-
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e)
-{
-    if (!sourced)
-        return __real_ckpt_reader_open(path, options, out, e);
-    sourced = false;
-    ckpt_reader *r = calloc(1, sizeof *r);
-    ck_assert_ptr_nonnull(r);
-    *r = (ckpt_reader){.path = strdup(path), .source = opened, .index = case_index, .parts = ckpt__reader_parts_new()};
-    ck_assert(r->path && r->parts);
-    *out = r;
-    return CKPT_OK;
-}
 
 int __wrap_inflateInit2_(z_streamp z, int bits, const char *version, int size)
 {
@@ -70,7 +49,7 @@ static uint64_t compare_passes(void (*again)(void *), void *ctx, const char *src
     for (int dry = 0; dry < 2; dry++) {
         if (again)
             again(ctx);
-        sourced = again != NULL;
+        give_reader(opened, again ? case_index : NULL);
         o->dry_run = dry;
         o->totals = &totals[dry];
         streams = 0;
@@ -87,71 +66,32 @@ static uint64_t compare_passes(void (*again)(void *), void *ctx, const char *src
     return totals[1].coded_passes;
 }
 
-static ckpt_migrate_options options_of(const char *to)
-{
-    ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-    o.to = to;
-    o.lossy = o.force = o.no_sync = true;
-    return o;
-}
-
-static const char *const formats[] = {"safetensors", "torch", "ckpt", "hf"};
-
-static void begin(void)
-{
-    make_scratch();
-    ck_assert(mkdir("case", 0755) == 0 && chdir("case") == 0);
-}
-
 /* ---- random pieces, some of them in deflated storages */
-
-static made tensors[TENSORS];
-static size_t tensor_count;
 
 static void make_random(void *ctx)
 {
-    static expected want;
-    ckpt__bond bonds[TENSORS];
-    ckpt__op ops[TENSORS];
-    tensor_count = make_case(*(const uint64_t *)ctx, tensors, &want);
-    ck_assert(add_case(tensors, tensor_count, &want, bonds, ops));
-    ckpt__index_free(target->index);
-    write_files(false);
+    draw_source(*(const uint64_t *)ctx);
+    write_source(false);
     case_index = source->index;
-    case_index->format = "safetensors";
-    case_index->kind = "file";
-    case_index->step = -1;
-    ck_assert(ckpt__index_finish(case_index, &err) == CKPT_OK);
 }
 
 START_TEST(random_pieces)
 {
     uint64_t sum = 0, cases = getenv("CKPT_TEST_FEW") ? 20 : 400;
     begin();
-    source = malloc(sizeof *source);
-    target = malloc(sizeof *target);
     for (uint64_t seed = 50000; seed < 50000 + cases; seed++) {
-        char what[60], rules[TENSORS][32];
-        const char *casts[TENSORS];
-        ckpt_migrate_options o = options_of(formats[seed % 4]);
-        snprintf(what, sizeof what, "seed %llu to %s", (unsigned long long)seed, o.to);
+        char what[60];
         uint64_t number = seed;
-        make_random(&number);
+        make_random(&number); /* which draws the dtypes */
         ckpt__index_free(case_index);
         ckpt__source_close(opened);
-        for (size_t i = 0; i < tensor_count; i++) {
-            snprintf(rules[i], sizeof rules[i], "t%zu=%s", i, ckpt_dtype_name(tensors[i].to_dtype));
-            casts[i] = rules[i];
-        }
-        o.cast = casts;
-        o.cast_count = seed % 8 > 3 ? tensor_count : 0;
+        ckpt_migrate_options o = case_options(formats[seed % 4], seed % 8 > 3);
+        snprintf(what, sizeof what, "seed %llu to %s", (unsigned long long)seed, o.to);
         sum += compare_passes(make_random, &number, ".", &o, what);
     }
     printf("# %llu passes\n", (unsigned long long)sum);
     ck_assert_uint_gt(sum, cases / 2);
-    free(source);
-    free(target);
-    remove_scratch();
+    end();
 }
 END_TEST
 
@@ -257,7 +197,7 @@ START_TEST(windows)
         large l = {
             .kinds = i < KINDS ? 1u << i : (unsigned)draw(1u << KINDS), .big_endian = chance(25), .crc = chance(60)};
         const char *cast = "*=bfloat16";
-        ckpt_migrate_options o = options_of(formats[i % 4]);
+        ckpt_migrate_options o = case_options(formats[i % 4], false);
         if (l.kinds == 0)
             continue;
         o.memory = memories[i % 9 == 0 ? 3 : draw(4)];
@@ -272,7 +212,7 @@ START_TEST(windows)
     }
     printf("# %llu passes, at most %llu\n", (unsigned long long)sum, (unsigned long long)most);
     ck_assert_uint_ge(sum, cases);
-    remove_scratch();
+    end();
 }
 END_TEST
 
@@ -285,12 +225,12 @@ START_TEST(frames)
     snprintf(path, sizeof path, "%s/tests/data/dcp/zstd", getenv("srcdir"));
     for (size_t i = 0; i < 4; i++) {
         const char *cast = "*.weight=float64";
-        ckpt_migrate_options o = options_of(formats[i]);
+        ckpt_migrate_options o = case_options(formats[i], false);
         o.cast = &cast;
         o.cast_count = i % 2;
         ck_assert_uint_gt(compare_passes(NULL, NULL, path, &o, formats[i]), 0);
     }
-    remove_scratch();
+    end();
 }
 END_TEST
 

@@ -3,37 +3,10 @@
 #include <ckpt/ckpt.h>
 #include <unistd.h>
 
-#include "reader/parts.h"
-#include "reader/reader.h"
-#include "../engine/plan_files.h"
+#include "case_source.h"
+#include "short_memory.h"
 
 enum { CASES = 200, MOST = ROOM * 8 };
-
-static bool sourced; /* the next reader that is opened is that of the case */
-static long allocations_left = -1, first_failure = -1;
-static size_t allocations; /* of all */
-
-ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e);
-
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *e)
-{
-    if (!sourced)
-        return __real_ckpt_reader_open(path, options, out, e);
-    sourced = false;
-    ckpt_reader *r = calloc(1, sizeof *r);
-    ck_assert_ptr_nonnull(r);
-    *r = (ckpt_reader){
-        .path = strdup(path), .source = opened, .index = source->index, .parts = ckpt__reader_parts_new()};
-    ck_assert(r->path && r->parts);
-    *out = r;
-    allocations_left = first_failure;
-    first_failure = -1;
-    return CKPT_OK;
-}
 
 /* ---- applying rows */
 
@@ -253,79 +226,45 @@ static void compare(const char *path, const char *what)
 
 /* ---- random pieces */
 
-static made tensors[TENSORS];
-static size_t tensor_count;
-
 static void make_source(uint64_t seed, bool drops)
 {
-    static expected want;
     static char names[STORAGES][2];
-    ckpt__bond bonds[TENSORS];
-    ckpt__op ops[TENSORS];
-    tensor_count = make_case(seed, tensors, &want);
+    draw_source(seed);
     for (size_t i = 0; drops && i < tensor_count; i++)
         if (tensors[i].from.count > 1)
             tensors[i].from.count--;
-    ck_assert(add_case(tensors, tensor_count, &want, bonds, ops));
-    ckpt__index_free(target->index);
-    write_files(false);
     for (int i = 0; i < STORAGES; i++) {
         names[i][0] = (char)('0' + i);
         source->index->storages[i].name = ckpt__s(names[i]);
     }
-    source->index->format = "safetensors";
-    source->index->kind = "file";
-    source->index->step = -1;
-    ck_assert(ckpt__index_finish(source->index, &err) == CKPT_OK);
+    write_source(false);
 }
 
 static ckpt_status migrate(const char *to, const char *dst, bool cast, bool dry)
 {
-    char rules[TENSORS][32];
-    const char *casts[TENSORS];
     ckpt_migrate_totals sums = CKPT_MIGRATE_TOTALS_INIT;
-    ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-    for (size_t i = 0; cast && i < tensor_count; i++) {
-        snprintf(rules[i], sizeof rules[i], "t%zu=%s", i, ckpt_dtype_name(tensors[i].to_dtype));
-        casts[i] = rules[i];
-    }
-    o.to = to;
-    o.lossy = o.force = o.no_sync = true;
+    ckpt_migrate_options o = case_options(to, cast);
     o.dry_run = dry;
     o.plan.fn = take_row;
     o.totals = &sums;
     o.max_shard_size = strcmp(to, "hf") == 0 ? 9000 : 0;
-    o.cast = casts;
-    o.cast_count = cast ? tensor_count : 0;
-    sourced = true;
+    give_reader(opened, source->index);
     return ckpt_migrate(".", dst, &o, report, &err);
 }
 
-static const char *const formats[] = {"safetensors", "torch", "ckpt", "hf"};
-
 static uint64_t cases;
 
-static void begin(void)
+static void begin_rows(void)
 {
     cases = getenv("CKPT_TEST_FEW") ? 10 : CASES;
-    make_scratch();
-    ck_assert(mkdir("case", 0755) == 0 && chdir("case") == 0);
-    source = malloc(sizeof *source);
-    target = malloc(sizeof *target);
+    begin();
     from = ".";
-}
-
-static void end(void)
-{
-    free(source);
-    free(target);
-    remove_scratch();
 }
 
 START_TEST(random_pieces)
 {
     size_t split = 0, all = 0;
-    begin();
+    begin_rows();
     report = ckpt_report_new();
     for (uint64_t i = 0; i < 4 * cases; i++) {
         bool cast = i % 8 > 3;
@@ -333,7 +272,7 @@ START_TEST(random_pieces)
         snprintf(dst, sizeof dst, "../%s", formats[i % 4]);
         snprintf(what, sizeof what, "seed %llu to %s", (unsigned long long)i, formats[i % 4]);
         make_source(60000 + i, false);
-        sourced = true;
+        give_reader(opened, source->index);
         ckpt_reader *reader;
         ck_assert_int_eq(ckpt_reader_open(".", NULL, &reader, &err), CKPT_OK);
         make_source(60000 + i, false); /* another one, for a migration closes its own */
@@ -362,7 +301,7 @@ END_TEST
 START_TEST(refused_alike)
 {
     size_t refused = 0;
-    begin();
+    begin_rows();
     reads_nothing = true;
     for (uint64_t i = 0; i < cases; i++) {
         ckpt_status both[2];
@@ -378,7 +317,7 @@ START_TEST(refused_alike)
         ckpt_migrate_options o =
             (ckpt_migrate_options){.to = "safetensors", .dry_run = dry, .force = true, .memory = 1 << 20};
         make_source(61000, false);
-        sourced = true;
+        give_reader(opened, source->index);
         ck_assert_int_eq(ckpt_migrate(".", "../out", &o, NULL, &err), CKPT_E_ARGUMENT);
         ck_assert_msg(strstr(err.message, "at least 33MiB"), "%s", err.message);
     }
@@ -386,37 +325,9 @@ START_TEST(refused_alike)
 }
 END_TEST
 
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool is_short(void)
-{
-    allocations++;
-    return allocations_left >= 0 && allocations_left-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return is_short() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return is_short() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return is_short() ? NULL : __real_realloc(p, n);
-}
-
 START_TEST(no_memory)
 {
-    begin();
+    begin_rows();
     reads_nothing = true;
     for (size_t k = 0; k < 4; k++) {
         ckpt_status status = CKPT_E_NO_MEMORY;
@@ -424,9 +335,9 @@ START_TEST(no_memory)
         for (; status != CKPT_OK; n++) {
             ck_assert_int_lt(n, 20000);
             make_source(70002 + 4 * k, false);
-            first_failure = n;
+            fail_after(n);
             status = migrate(formats[k], "../out", k == 1, true);
-            allocations_left = -1;
+            fail_no_more();
             ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld to %s: %d: %s: %s", n,
                           formats[k], (int)status, err.object, err.message);
         }
@@ -459,7 +370,7 @@ START_TEST(nothing_is_kept)
     static const int64_t shape[] = {SIDE, SIDE};
     size_t rows = 0;
     ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-    begin();
+    begin_rows();
     ck_assert_int_eq(ckpt__source_open(".", &opened, &err), CKPT_OK);
     ck_assert_ptr_nonnull(source->index = ckpt__index_new(0));
     ckpt__index *x = source->index;
@@ -481,7 +392,7 @@ START_TEST(nothing_is_kept)
     o.to = "safetensors";
     o.dry_run = true;
     o.plan = (ckpt_migrate_plan){count_row, &rows};
-    sourced = true;
+    give_reader(opened, source->index);
     ck_assert_msg(ckpt_migrate(".", "../out", &o, NULL, &err) == CKPT_OK, "%s", err.message);
     ck_assert_uint_eq(rows, SIDE * SIDE);
     ck_assert_uint_eq(at_first_row, at_last_row);
@@ -587,8 +498,9 @@ END_TEST
 static void begin_afresh(void)
 {
     forget_results();
-    sourced = reads_nothing = false;
-    allocations_left = first_failure = -1;
+    reads_nothing = false;
+    give_reader(NULL, NULL);
+    fail_no_more();
     from = NULL;
     pieces = NULL;
     report = NULL;

@@ -1,39 +1,7 @@
 /* test_box.c - boxes against brute force: what two have in common, and cuts of views of any strides. */
 #include "model/box.h"
 
-#include "../runner.h"
-
-enum { DIMS = 5 };
-
-static uint64_t state = 88172645463325252u;
-static uint64_t draw(void)
-{
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-
-/* An assertion for what is looked at millions of times: those of Check write a line each. */
-static void must(bool fine, const char *what)
-{
-    if (!fine)
-        ck_abort_msg("%s", what);
-}
-
-static int64_t draw_from(int64_t least, int64_t most)
-{
-    return least + (int64_t)(draw() % (uint64_t)(most - least + 1));
-}
-
-/* Counts through all points of a shape, the last dimension first; false after the last point. */
-static bool next_point(uint32_t n, const int64_t *shape, int64_t *point)
-{
-    for (uint32_t i = n; i-- > 0;) {
-        if (++point[i] < shape[i])
-            return true;
-        point[i] = 0;
-    }
-    return false;
-}
+#include "points.h"
 
 static bool holds(uint32_t n, const int64_t *lo, const int64_t *size, const int64_t *point)
 {

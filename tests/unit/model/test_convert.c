@@ -2,14 +2,7 @@
 #include "model/index.h"
 
 #include <math.h>
-#include "../runner.h"
-
-static uint64_t state = 88172645463325252u;
-static uint64_t draw(void)
-{
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
+#include "points.h"
 
 static ckpt__convert_counts convert(ckpt_dtype from, const void *src, ckpt_dtype to, void *dst, size_t n)
 {

@@ -5,21 +5,9 @@
 #include <stdlib.h>
 #include "engine/put.h"
 #include "reader/reader.h"
+#include "../counted_reads.h"
 #include "../runner.h"
 #include "../scratch.h"
-
-static unsigned read_calls;
-static uint64_t read_bytes;
-
-ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
-{
-    ssize_t got = __real_pread(fd, to, n, at);
-    __atomic_add_fetch(&read_calls, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&read_bytes, got > 0 ? (uint64_t)got : 0, __ATOMIC_RELAXED);
-    return got;
-}
 
 enum { ROWS = 1200, COLUMNS = 1000, N = ROWS * COLUMNS, STATES = 4, SMALL = 300 };
 
