@@ -278,27 +278,35 @@ static ckpt_status sum_row(ckpt__summer *s, const ckpt__op *op, uint64_t from, u
 static void order_of(const ckpt_tensor_info *info, const ckpt__view *v, size_t size, ckpt__copy_box *box,
                      uint64_t *begin)
 {
-    uint32_t order[CKPT__COPY_DIMS];
-    uint64_t own[CKPT__COPY_DIMS], of_tensor[CKPT__COPY_DIMS], pitch = 1, inner = 1;
+    uint64_t size_of[CKPT__COPY_DIMS], own[CKPT__COPY_DIMS], of_tensor[CKPT__COPY_DIMS], pitch = 1, inner = 1;
+    uint32_t count = 0;
     *begin = v->begin;
     ckpt__copy_box_init(box);
     if (v->flat)
         ckpt__copy_box_add(box, v->count, size, 1);
-    for (uint32_t i = v->flat ? 0 : info->ndim; i-- > 0;) {
-        own[i] = (v->strides ? (uint64_t)v->strides[i] : inner) * size;
-        of_tensor[i] = pitch;
+    for (uint32_t i = 0; !v->flat && i < info->ndim; i++)
+        if (v->size[i] == 0)
+            ckpt__copy_box_add(box, 0, size, 1);
+    for (uint32_t i = v->flat || box->empty ? 0 : info->ndim; i-- > 0;) {
+        uint64_t n = (uint64_t)v->size[i], stride = (v->strides ? (uint64_t)v->strides[i] : inner) * size;
+        uint32_t k = count;
         *begin += v->lo ? (uint64_t)v->lo[i] * pitch : 0;
-        inner *= (uint64_t)v->size[i];
+        for (; n > 1 && k > 0 && own[k - 1] <= stride; k--) {
+            size_of[k] = size_of[k - 1];
+            own[k] = own[k - 1];
+            of_tensor[k] = of_tensor[k - 1];
+        }
+        if (n > 1) { /* at most 63, as the number of elements is below 2^63; a file may have a thousand of size 1 */
+            size_of[k] = n;
+            own[k] = stride;
+            of_tensor[k] = pitch;
+            count++;
+        }
+        inner *= n;
         pitch *= (uint64_t)info->shape[i];
     }
-    for (uint32_t i = 0; !v->flat && i < info->ndim; i++) {
-        uint32_t k = i;
-        for (; k > 0 && own[order[k - 1]] < own[i]; k--)
-            order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (uint32_t i = 0; !v->flat && i < info->ndim; i++)
-        ckpt__copy_box_add(box, (uint64_t)v->size[order[i]], own[order[i]], of_tensor[order[i]]);
+    for (uint32_t i = 0; i < count; i++)
+        ckpt__copy_box_add(box, size_of[i], own[i], of_tensor[i]);
 }
 
 static ckpt_status sum_view(ckpt__summer *s, const ckpt_tensor_info *info, const ckpt__view *v, const ckpt__op *op,

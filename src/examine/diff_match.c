@@ -82,17 +82,8 @@ static ckpt_status pair_by(ckpt__differ *d, key_kind of_a, key_kind of_b, ckpt_d
 
 /* ---- second names */
 
-static bool same_view(const ckpt__tensor *a, const ckpt__tensor *b)
-{
-    const ckpt_tensor_info *p = &a->info, *q = &b->info;
-    size_t n = p->ndim * sizeof *p->shape;
-    return a->whole && b->whole && a->storage == b->storage && p->dtype == q->dtype && p->ndim == q->ndim &&
-           p->offset == q->offset && p->conj == q->conj && p->neg == q->neg &&
-           (n == 0 || (memcmp(p->shape, q->shape, n) == 0 && memcmp(p->strides, q->strides, n) == 0));
-}
-
 /* The place where a view begins, as a key: two names of one tensor have the same. The offset counts elements.
- * Tensors of one place may still be different views; same_view decides. */
+ * Tensors of one place may still be different views; ckpt__same_view decides. */
 typedef struct place {
     uint64_t storage, offset, ndim;
 } place;
@@ -124,7 +115,7 @@ static ckpt_status find_ties(ckpt__differ *d, ckpt__diff_side *s)
         if (s->things[i].other != SIZE_MAX || !t->whole)
             continue;
         place here = place_of(t);
-        if (ckpt__hash_get(table, (const char *)&here, sizeof here, &at) && same_view(t, &index->tensors[at]))
+        if (ckpt__hash_get(table, (const char *)&here, sizeof here, &at) && ckpt__same_view(t, &index->tensors[at]))
             s->things[i].tied = at;
     }
     ckpt__hash_free(table);

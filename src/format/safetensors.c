@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { HEADER_DEPTH = 128, NDIM_MAX = 1024 }; /* serde_json stops at 128 levels */
+enum { HEADER_DEPTH = 128 }; /* serde_json stops at 128 levels */
 
 void ckpt__st_free(ckpt__st_header *h)
 {
@@ -116,7 +116,7 @@ static ckpt_status parse_sizes(parser *p, size_t limit, size_t *count, ckpt_erro
 static ckpt_status parse_shape(parser *p, ckpt__st_entry *e, ckpt_error *err)
 {
     size_t n = 0;
-    ckpt_status status = parse_sizes(p, NDIM_MAX, &n, err);
+    ckpt_status status = parse_sizes(p, CKPT__NDIM_MAX, &n, err);
     if (status < 0)
         return status;
     int64_t *shape = ckpt__arena_array(p->h->arena, n + 1, sizeof *shape);

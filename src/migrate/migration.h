@@ -230,7 +230,6 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err); /* 
 ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err);
 
 /* ---- place.c */
-bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b); /* of one storage, and of one piece each */
 ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err); /* float4.c */
 

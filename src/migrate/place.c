@@ -97,16 +97,6 @@ static ckpt_status know_views(placement *p)
     return CKPT_OK;
 }
 
-bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
-{
-    if (!a->whole || !b->whole)
-        return false;
-    uint32_t m = a->info.ndim, n = b->info.ndim;
-    return a->info.dtype == b->info.dtype && a->info.offset == b->info.offset &&
-           ckpt__same_shape(a->info.shape, m, b->info.shape, n) &&
-           ckpt__same_shape(a->info.strides, m, b->info.strides, n);
-}
-
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first: the second name
  * belongs to a listing of the same view that has none yet. */
 static size_t listing_of(const placement *p, size_t tensor)

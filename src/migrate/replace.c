@@ -173,8 +173,7 @@ static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
     *out = 0;
     for (size_t i = 0; t->whole && i < x->tensor_count; i++) {
         ckpt_str name = x->tensors[i].info.name;
-        if (i == tensor || r->goes[i] || r->m->dropped[i] || !x->tensors[i].whole ||
-            x->tensors[i].storage != t->storage || !ckpt__same_view(&x->tensors[i], t))
+        if (i == tensor || r->goes[i] || r->m->dropped[i] || !ckpt__same_view(&x->tensors[i], t))
             continue;
         snprintf(out, size, "; '%s' is the same tensor, and stays",
                  ckpt__escape(shown, sizeof shown, name.data, name.size));

@@ -69,6 +69,9 @@ typedef struct ckpt__storage {
     bool closed;      /* a tensor inside an opaque object views the storage, and that tensor is not in the index */
 } ckpt__storage;
 
+/* Dimensions of a tensor, at most, of any format. torch's own files have no limit; no trainer has more than a few. */
+enum { CKPT__NDIM_MAX = 1024 };
+
 /* What a piece is, beside a box in C order. */
 enum {
     CKPT__PIECE_STRIDED = 1, /* box has strides, too */
@@ -219,6 +222,8 @@ static inline size_t ckpt__view_count(const ckpt__tensor *t)
     return t->whole ? 1 : t->piece_count;
 }
 ckpt__view ckpt__view_of(const ckpt__index *index, const ckpt__tensor *t, size_t number);
+/* Are both whole, and the same elements of one storage with the same values? A lazy conjugate or negation of the other is not. */
+bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);
 /* Does it repeat few bytes so often (strides of 0) that a file of a kilobyte would keep its reader busy for hours? *stored (may be
  * NULL): the bytes of the storages that it views, where it does. */
 bool ckpt__repeats(const ckpt__index *index, const ckpt__tensor *t, uint64_t *stored);

@@ -215,6 +215,14 @@ ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t num
                         .replica = p->flags & CKPT__PIECE_REPLICA};
 }
 
+bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
+{
+    const ckpt_tensor_info *p = &a->info, *q = &b->info;
+    return a->whole && b->whole && a->storage == b->storage && p->dtype == q->dtype && p->offset == q->offset &&
+           p->conj == q->conj && p->neg == q->neg && ckpt__same_shape(p->shape, p->ndim, q->shape, q->ndim) &&
+           ckpt__same_shape(p->strides, p->ndim, q->strides, q->ndim);
+}
+
 bool ckpt__repeats(const ckpt__index *x, const ckpt__tensor *t, uint64_t *stored)
 {
     static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;

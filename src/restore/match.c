@@ -205,9 +205,7 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, cons
     if (!e->is_tensor || item->tensor == SIZE_MAX || item->tensor == e->tensor)
         return CKPT_OK;
     const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
-    if (p->whole && q->whole && p->storage == q->storage && p->info.offset == q->info.offset &&
-        p->info.dtype == q->info.dtype && ckpt__same_shape(p->info.shape, p->info.ndim, q->info.shape, q->info.ndim) &&
-        ckpt__same_shape(p->info.strides, p->info.ndim, q->info.strides, q->info.ndim))
+    if (ckpt__same_view(p, q))
         return CKPT_OK;
     uint32_t c1, c2;
     bool check = !r->sides[0].options.no_verify;

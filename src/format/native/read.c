@@ -9,8 +9,6 @@ enum { VERSION, REQUIRES, STEP, DTYPES, NAMES, ALIASES, COLUMNS, CRC32, ROOT, ME
 static const char *const member_names[MEMBERS] = {"version", "requires", "step",  "dtypes", "names",
                                                   "aliases", "columns",  "crc32", "root"};
 
-enum { NDIM_MAX = 1024 };
-
 typedef struct native_file {
     ckpt__native_reader *r;
     ckpt__index *x;
@@ -243,7 +241,7 @@ static ckpt_status get_sizes(native_file *f, ckpt__json *j, const int64_t **out,
     while (status == CKPT_OK && ckpt__json_next(j, err) != CKPT__JSON_ARRAY_END) {
         if (j->event == CKPT__JSON_ERROR)
             status = j->status;
-        else if (n == NDIM_MAX)
+        else if (n == CKPT__NDIM_MAX)
             status = wrong(f, err, "a shape of more than 1024 dimensions");
         else if (!ckpt__grow(&sizes, &capacity, n + 1, sizeof *sizes))
             status = ckpt__fail_memory(err, "shape", n * sizeof *sizes);

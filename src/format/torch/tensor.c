@@ -78,9 +78,9 @@ static ckpt_status get_geometry(const call *c, size_t size_at, size_t stride_at,
     if (sizes != strides)
         return ckpt__torch_fail(c->t, CKPT_E_FORMAT, c->node, c->err, "a tensor of %zu sizes and %zu strides", sizes,
                                 strides);
-    if (sizes > 1000)
-        return ckpt__torch_fail(c->t, CKPT_E_LIMIT, c->node, c->err, "a tensor of %zu dimensions; the limit is 1000",
-                                sizes);
+    if (sizes > CKPT__NDIM_MAX)
+        return ckpt__torch_fail(c->t, CKPT_E_LIMIT, c->node, c->err, "a tensor of %zu dimensions; the limit is %d",
+                                sizes, (int)CKPT__NDIM_MAX);
     out->ndim = (uint32_t)sizes;
     return CKPT_OK;
 }
@@ -383,7 +383,7 @@ static ckpt_status rebuild_sparse_script(const call *c, int64_t layout, spec *ou
         status = part_of(c, ckpt__s(layout == 1 ? coo[i] : compressed[i]), arg(c, 3 + i), &parts[i]);
     if (status < 0)
         return status;
-    out->ndim = sizes > 1000 ? 1000 : (uint32_t)sizes;
+    out->ndim = sizes > CKPT__NDIM_MAX ? CKPT__NDIM_MAX : (uint32_t)sizes;
     like_values(out, parts[n - 1].tensor->spec);
     out->requires_grad = get_bool(c, 2);
     return add_parts(c, out, parts, n);
@@ -410,7 +410,7 @@ static ckpt_status rebuild_sparse(const call *c, spec *out)
         status = ckpt__torch_no_memory(c->t, c->err);
     if (status < 0)
         return status;
-    out->ndim = sizes > 1000 ? 1000 : (uint32_t)sizes;
+    out->ndim = sizes > CKPT__NDIM_MAX ? CKPT__NDIM_MAX : (uint32_t)sizes;
     like_values(out, parts[n - 1].tensor->spec);
     return add_parts(c, out, parts, n);
 }
