@@ -171,7 +171,7 @@ typedef struct ckpt__format {
     bool pretrained;
     /* peft: the weights are an adapter's, under names of PEFT's, which PEFT alone loads. Asked by doctor, for the resume. */
     bool adapter;
-    /* dcp, keras: does a file of this name, at the top of a directory, hold part of such a checkpoint? It is no settings then, and does
+    /* ckpt, dcp, keras: does a file of this name, at the top of a directory, hold part of such a checkpoint? It is no settings then, and does
      * not go along when the weights are written as something else. Asked by migrate. NULL: the names of format/folder say it. */
     bool (*owns)(const char *name);
     /* keras: the same, of names that mean something else beside other formats ("config.json"). NULL: none */

@@ -182,10 +182,20 @@ static ckpt_status check_same(const ckpt__migration *m, ckpt_error *err)
     return status;
 }
 
+/* The names that --to hf writes: model.safetensors, its shards, and their index. */
+static bool is_written(const char *name)
+{
+    static const char pattern[] = "model-00000-of-00000.safetensors"; /* 0: a digit */
+    size_t i = 0;
+    while (pattern[i] && (pattern[i] == '0' ? name[i] >= '0' && name[i] <= '9' : name[i] == pattern[i]))
+        i++;
+    return (!pattern[i] && !name[i]) || strcmp(name, "model.safetensors") == 0 ||
+           strcmp(name, "model.safetensors.index.json") == 0;
+}
+
 static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
 {
     const ckpt__migration *m = ctx;
-    size_t n = strlen(name);
     (void)root;
     struct stat st;
     ckpt__buf path = {0};
@@ -198,12 +208,11 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
         return ckpt__migration_no_memory(err);
     if (carried)
         return CKPT_OK; /* the source has one of this name, which comes in its place */
-    bool shard = !folder && ckpt__begins(name, "model") && n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
-    if (shard || (!folder && strcmp(name, "model.safetensors.index.json") == 0))
+    if (!folder && is_written(name))
         return CKPT_OK;
     char shown[200];
     return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it holds '%s', which would be lost; write to a new directory",
-                      ckpt__escape(shown, sizeof shown, name, n));
+                      ckpt__escape(shown, sizeof shown, name, strlen(name)));
 }
 
 /* A directory is replaced where it holds nothing but such weights. */

@@ -121,7 +121,7 @@ static bool edits_content(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
     return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count ||
-           o->only_role_count || o->only_device_count;
+           o->only_role_count || o->only_device_count || o->salvage;
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */
@@ -130,7 +130,8 @@ static bool edits(const ckpt__migration *m)
     const ckpt_migrate_options *o = &m->options;
     return o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain || o->map_device_objects ||
            o->drop_count || o->replace_count || o->cast_count || o->param_name_count || o->only_tensor_count ||
-           o->only_role_count || o->only_device_count || o->fix_count || m->map || m->kind != CKPT_OPTIMIZER_DEFAULT;
+           o->only_role_count || o->only_device_count || o->fix_count || o->salvage || m->map ||
+           m->kind != CKPT_OPTIMIZER_DEFAULT;
 }
 
 static ckpt_status note_closed(ckpt__migration *m, size_t count, ckpt_error *err)

@@ -190,6 +190,11 @@ static int native_or_step_bid(const ckpt__probe *probe)
     return probe->directory ? ckpt__native_bid_step(probe) : native_bid(probe);
 }
 
+static bool owns(const char *name)
+{
+    return strcmp(name, "checkpoint.json") == 0;
+}
+
 const ckpt__format ckpt__format_native = {
     .name = "ckpt",
     .suffix = ".safetensors",
@@ -203,6 +208,7 @@ const ckpt__format ckpt__format_native = {
     .has_manifest = true,
     .keeps_torch = true,
     .parts_alone = true,
+    .owns = owns,
 };
 
 /* A foreign "ckpt" in the metadata is only ours when it looks like our document. */

@@ -192,6 +192,35 @@ START_TEST(another_checkpoint_stays)
 }
 END_TEST
 
+/* A step of ours: its manifest names files that are not written, and stays. */
+START_TEST(our_own_manifest_stays)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "notes.txt"};
+    copy("v01/directory");
+    migrates();
+    holds(names, 3);
+    ck_assert_msg(ckpt_reader_open(at("hf"), NULL, &target, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+}
+END_TEST
+
+/* --force replaces files of the names that are written, and no others that look like weights. */
+START_TEST(other_weights_stay)
+{
+    static const char *const others[] = {"model_of_mine.safetensors", "model-1-of-2.safetensors",
+                                         "model-00001-of-00002.safetensors.bak", "model.safetensors2"};
+    copy("dcp/ranks");
+    make_directory("hf");
+    write_text(at("hf/model-00001-of-00002.safetensors"), "x");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        write_text(at("hf/%s", others[i]), "mine");
+        ck_assert_int_eq(migrate(true, true), CKPT_E_EXISTS);
+        ck_assert_msg(strstr(err.message, others[i]) != NULL, "%s", err.message);
+        ck_assert_int_eq(remove(at("hf/%s", others[i])), 0);
+    }
+    ck_assert_int_eq(migrate(true, true), CKPT_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("migrate_hf");
@@ -202,6 +231,8 @@ int main(void)
     tcase_add_test(tcase, what_is_read_stays);
     tcase_add_test(tcase, values_are_lost);
     tcase_add_test(tcase, another_checkpoint_stays);
+    tcase_add_test(tcase, our_own_manifest_stays);
+    tcase_add_test(tcase, other_weights_stay);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }

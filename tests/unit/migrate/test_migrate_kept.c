@@ -474,6 +474,46 @@ START_TEST(what_cannot_be_edited_along)
 }
 END_TEST
 
+/* What a salvage leaves behind is not in the structure either: a key that leads to nothing would become None. */
+START_TEST(what_is_lost_leaves_the_structure)
+{
+    static const flat model[] = {{"a", 1, {5}}, {"b", 1, {5}}};
+    torch_file *t = begin_torch();
+    PUT(&t->pickle, "}(");
+    put_str(&t->pickle, "model");
+    PUT(&t->pickle, "}(");
+    for (int i = 0; i < 2; i++) {
+        put_str(&t->pickle, model[i].name);
+        torch_tensor(t, 1, 5, 0, (float)(i ? 7 : 3));
+    }
+    PUT(&t->pickle, "uu");
+    write_torch(at("m.pt"), t);
+    migrates(at("m.pt"), "ckpt", at("x.ckpt"));
+    size_t n, i;
+    char *data = content(at("x.ckpt"), &n);
+    ckpt_reader *r = opened(at("x.ckpt"));
+    ckpt_piece_info lost = CKPT_PIECE_INFO_INIT;
+    ck_assert(ckpt_reader_find(r, "a", 1, &i, NULL) == CKPT_OK && ckpt_reader_piece(r, i, 0, &lost, NULL) == CKPT_OK);
+    ck_assert(lost.file_offset > 0);
+    data[lost.file_offset] ^= 1;
+    ckpt_reader_close(r);
+    write_to(at("x.ckpt"), data, n);
+    free(data);
+    options.salvage = true;
+    migrates(at("x.ckpt"), "ckpt", at("y.ckpt"));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "not-recovered", NULL));
+    options.salvage = false;
+    migrates(at("y.ckpt"), "torch", at("b/x.pt"));
+    r = opened(at("b/x.pt"));
+    const ckpt_value *kept = ckpt_value_get(ckpt_reader_root(r), "model");
+    ck_assert_ptr_nonnull(kept);
+    ck_assert_ptr_nonnull(ckpt_value_get(kept, "b"));
+    ck_assert_ptr_null(ckpt_value_get(kept, "a"));
+    ck_assert(ckpt_reader_find(r, "model.b", 7, &i, NULL) == CKPT_OK);
+    ckpt_reader_close(r);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("what a native file keeps");
@@ -491,6 +531,7 @@ static Suite *suite(void)
     tcase_add_test(t, views_are_edited_along);
     tcase_add_test(t, the_order_stays);
     tcase_add_test(t, what_cannot_be_edited_along);
+    tcase_add_test(t, what_is_lost_leaves_the_structure);
     suite_add_tcase(s, t);
     return s;
 }
