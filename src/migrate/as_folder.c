@@ -1,34 +1,14 @@
 /* migrate/as_folder.c - a directory of several files as a directory that its own program reads again: torch files in torch's
  * format, safetensors in theirs, all else byte for byte. What nothing has changed in is copied, too. */
-#include "migrate/out.h"
+#include "migrate/same.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "codec/json.h"
 #include "format/folder/folder.h"
 #include "format/table.h"
 
-/* One file of the source that holds tensors or values. A part that is not `changed` is copied byte for byte,
- * but for a torch file where values are edited. */
-typedef struct part {
-    ckpt_str name;              /* the file's, borrowed from the source's index or tree */
-    const ckpt__format *format; /* static; NULL: not known */
-    bool changed;               /* a tensor of the file changes its tag, dtype or name, or stays behind */
-    bool other;                 /* the same, tags left out of account */
-    size_t first, count;        /* its tensors: `count` numbers of m->chosen, from `first` on. sort_chosen sorts
-                                   * m->chosen by parts */
-} part;
-
-/* The work of ckpt__same_files. Tensor i is read from parts[part_of[i]]. */
-typedef struct same {
-    ckpt__out *w;
-    ckpt__migration *m;
-    part *parts;
-    size_t count, capacity; /* heap, owned */
-    ckpt__hash *by_name;    /* file name -> part */
-    size_t *part_of;        /* heap, one a tensor of the source: number of its part; SIZE_MAX: none */
-    ckpt_error *err;
-} same;
+typedef ckpt__same_part part;
+typedef ckpt__same same;
 
 /* ---- the parts */
 
@@ -216,60 +196,6 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     return CKPT_OK;
 }
 
-/* The index of shards with the names that are there now. */
-static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
-{
-    ckpt__out_file *f = ckpt__out_add(s->w, name); /* keeps the name */
-    const ckpt__migration *m = s->m;
-    uint64_t total = 0;
-    const char *slash = strrchr(name, '/');
-    size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
-    bool first = true;
-    if (!f)
-        return ckpt__migration_no_memory(s->err);
-    for (size_t i = 0; i < dict->entry_count; i++)
-        if (dict->entries[i].value->kind == CKPT_V_TENSOR)
-            total += m->index->tensors[dict->entries[i].value->tensor].info.nbytes;
-    ckpt__buf_str(&f->text, "{\n  \"metadata\": {\n    \"total_size\": ");
-    ckpt__json_put_u64(&f->text, total);
-    ckpt__buf_str(&f->text, "\n  },\n  \"weight_map\": {");
-    for (size_t i = 0; i < dict->entry_count; i++) {
-        const ckpt_entry *e = &dict->entries[i];
-        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR)
-            continue;
-        ckpt_str file = m->from->tensors[e->value->tensor].info.file;
-        ckpt__buf_str(&f->text, first ? "\n    " : ",\n    ");
-        ckpt__json_put_string(&f->text, e->key->text.data, e->key->text.size);
-        ckpt__buf_str(&f->text, ": ");
-        ckpt__json_put_string(&f->text, file.data + skip, file.size - skip);
-        first = false;
-    }
-    ckpt__buf_str(&f->text, "\n  }\n}\n");
-    return f->text.failed ? ckpt__migration_no_memory(s->err) : CKPT_OK;
-}
-
-/* The index is written again where names or sizes changed, and with salvage where it names what is not there, or was none. */
-static ckpt_status refresh_index(same *s, const ckpt_entry *e, bool has_index, bool changed)
-{
-    const char *name = e->key->text.data;
-    const ckpt_report *said = s->m->from->findings;
-    bool salvage = s->m->options.salvage;
-    if (has_index)
-        return changed || (salvage && ckpt_report_count_code(said, "shard-missing")) ? write_index(s, name, e->value)
-                                                                                     : CKPT_OK;
-    if (!salvage || !ckpt_report_count_code(said, "member-damaged"))
-        return CKPT_OK;
-    ckpt__buf own = {0};
-    ckpt__buf_printf(&own, "%s.index.json", name);
-    ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value);
-    const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
-    ckpt__buf_free(&own);
-    if (status == CKPT_OK && !key)
-        return ckpt__migration_no_memory(s->err);
-    ((ckpt_entry *)(uintptr_t)e)->key = key; /* as it is read back; trees of migrate are its own */
-    return status;
-}
-
 /* One entry of the root: a file, or the shards that an index file names. */
 static ckpt_status write_entry(same *s, const ckpt_entry *e)
 {
@@ -303,7 +229,7 @@ static ckpt_status write_entry(same *s, const ckpt_entry *e)
     free(of);
     if (!shards && !any)
         return status; /* a configuration: no tensor of it lies in shards */
-    return status == CKPT_OK ? refresh_index(s, e, shards, other) : status;
+    return status == CKPT_OK ? ckpt__same_index(s, e, shards, other) : status;
 }
 
 /* A file without tensors (a scheduler's): written again where something in it may have changed. */
@@ -465,12 +391,14 @@ ckpt_status ckpt__same_files(ckpt__out *w)
 {
     ckpt__migration *m = w->m;
     const ckpt_value *root = m->root;
-    same s = {.w = w, .m = m, .by_name = ckpt__hash_new(64), .err = w->err};
-    lister l = {.w = w, .there = ckpt__hash_new(64)};
+    same s = {.w = w, .m = m, .by_name = ckpt__hash_new(64), .away = ckpt__hash_new(64), .err = w->err};
+    lister l = {.w = w, .there = s.away};
     s.part_of = calloc(m->from->tensor_count + 1, sizeof *s.part_of);
-    ckpt_status status = s.by_name && l.there && s.part_of ? find_parts(&s) : ckpt__migration_no_memory(s.err);
+    ckpt_status status = s.by_name && s.away && s.part_of ? find_parts(&s) : ckpt__migration_no_memory(s.err);
     if (status == CKPT_OK)
         status = sort_chosen(&s);
+    if (status == CKPT_OK)
+        status = ckpt__same_leave(&s);
     for (size_t i = 0; status == CKPT_OK && root && i < root->entry_count; i++)
         if (root->entries[i].key->kind == CKPT_V_STR)
             status = write_values(&s, &root->entries[i]);
@@ -481,7 +409,7 @@ ckpt_status ckpt__same_files(ckpt__out *w)
     if (status == CKPT_OK)
         status = note_unread(w, w->err);
     ckpt__hash_free(s.by_name);
-    ckpt__hash_free(l.there);
+    ckpt__hash_free(s.away);
     free(s.part_of);
     free(s.parts);
     return status;

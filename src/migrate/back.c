@@ -39,6 +39,7 @@ typedef struct checker {
     bool *seen;               /* per tensor of `back` */
     ckpt__summer *want, *got; /* what was to be written, and what is there: in bounded memory */
     ckpt__hash *places;       /* --to same: path in the tree of what is there -> tensor */
+    ckpt__hash *gone;         /* --to same: file, '\n' and name of each tensor that stays behind. NULL: none does */
     ckpt_error *err;
 } checker;
 
@@ -139,13 +140,41 @@ static int note_spot(void *ctx, const ckpt_visit *visit)
     return add_place(c, visit->name, visit->inside, v->tensor, ckpt__tensor_end(c->m->index, v->tensor));
 }
 
+/* "FILE\nNAME" of a tensor, in `text`, which it replaces. */
+static bool put_place(ckpt__buf *text, const ckpt_tensor_info *t)
+{
+    text->size = 0;
+    ckpt__buf_add(text, t->file.data ? t->file.data : "", t->file.size);
+    ckpt__buf_char(text, '\n');
+    ckpt__buf_add(text, t->name.data ? t->name.data : "", t->name.size);
+    return !text->failed;
+}
+
+/* A file that is copied has what it had: what stays behind must not be in one. */
+static ckpt_status note_gone(checker *c)
+{
+    const ckpt__migration *m = c->m;
+    ckpt__buf text = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && m->same && i < m->from->tensor_count; i++) {
+        if (!m->dropped[i])
+            continue;
+        c->gone = c->gone ? c->gone : ckpt__hash_new(64);
+        ok = c->gone && put_place(&text, &m->from->tensors[i].info);
+        ckpt_str kept = ok ? ckpt__arena_str(c->names, text.data, text.size) : (ckpt_str){NULL, 0};
+        ok = kept.data && ckpt__hash_put(c->gone, kept.data, kept.size, i, NULL) >= 0;
+    }
+    ckpt__buf_free(&text);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(c->err);
+}
+
 static ckpt_status note_all(checker *c)
 {
     ckpt__migration *m = c->m;
     c->names = ckpt__arena_new(0);
     c->tensor_count = m->index->tensor_count;
     c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
-    ckpt_status status = c->names && c->tensors ? CKPT_OK : ckpt__migration_no_memory(c->err);
+    ckpt_status status = c->names && c->tensors ? note_gone(c) : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
         status = ckpt__summer_new(m->reader->source, m->from, &c->want, c->err);
     if (status == CKPT_OK && m->torch && m->root)
@@ -254,6 +283,28 @@ static ckpt_status note_places(checker *c)
                                 : CKPT_OK;
 }
 
+/* Is what stays behind there all the same? `seen`: it was written under that name. */
+static ckpt_status check_gone(checker *c)
+{
+    ckpt__buf text = {0};
+    char name[200], file[200];
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && c->gone && i < ckpt_reader_tensor_count(c->back); i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(c->back, i);
+        if (c->seen[i])
+            continue;
+        if (!put_place(&text, t))
+            status = ckpt__migration_no_memory(c->err);
+        else if (ckpt__hash_get(c->gone, text.data, text.size, NULL))
+            status = ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst,
+                                "tensor '%s' was left out, and is in the file '%s' all the same",
+                                ckpt__escape(name, sizeof name, t->name.data ? t->name.data : "", t->name.size),
+                                ckpt__escape(file, sizeof file, t->file.data ? t->file.data : "", t->file.size));
+    }
+    ckpt__buf_free(&text);
+    return status;
+}
+
 /* What else the target holds (values that lie in tensors of their own), by the CRCs that it has. */
 static ckpt_status check_rest(checker *c)
 {
@@ -291,6 +342,8 @@ static ckpt_status check(checker *c)
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++)
         status = compare_place(c, &c->list[k]);
     if (status == CKPT_OK)
+        status = check_gone(c);
+    if (status == CKPT_OK)
         status = check_rest(c);
     ckpt__summer_free(c->got);
     return status;
@@ -306,6 +359,7 @@ ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)
     }
     ckpt_reader_close(c.back);
     ckpt__hash_free(c.places);
+    ckpt__hash_free(c.gone);
     ckpt__arena_free(c.names);
     free(c.tensors);
     free(c.list);

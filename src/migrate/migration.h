@@ -30,6 +30,7 @@
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
+ *   same_shards.c      --to same: shards that stay away, and their index (same.h)
  *   copy.c             copying files byte for byte
  *   back.c             --verify: reading back
  *

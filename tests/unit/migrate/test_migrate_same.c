@@ -313,6 +313,107 @@ START_TEST(what_is_left_of_shards_is_a_model_of_its_own)
 }
 END_TEST
 
+/* Two shards in `name`: a.weight in the first, b.weight and c.weight in the second. */
+static const char *const shard_name[2][2] = {{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"},
+                                             {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"}};
+static const char *const index_name[2] = {"model.safetensors.index.json", "pytorch_model.bin.index.json"};
+
+static void make_shards(const char *name, bool torch)
+{
+    char text[600];
+    make_directory(name);
+    for (size_t i = 0; i < 2; i++) {
+        const char *path = at("%s/%s", name, shard_name[torch][i]);
+        if (torch)
+            write_torch_flat(path, weights + i, i ? 2 : 1, 10 + 10 * (float)i);
+        else
+            write_safetensors(path, weights + i, i ? 2 : 1, 10 + 10 * (float)i);
+    }
+    snprintf(text, sizeof text,
+             "{\"metadata\": {\"total_size\": 48}, \"weight_map\": {\"a.weight\": \"%s\", \"b.weight\": \"%s\", "
+             "\"c.weight\": \"%s\"}}",
+             shard_name[torch][0], shard_name[torch][1], shard_name[torch][1]);
+    write_text(at("%s/%s", name, index_name[torch]), text);
+    write_text(at("%s/config.json", name), "{}");
+}
+
+/* Of those the first is gone, and the second is a model that reads as it is. */
+static void only_second_shard(const char *name, bool torch)
+{
+    ck_assert_int_eq(access(at("%s/%s", name, shard_name[torch][0]), F_OK), -1);
+    ck_assert_int_eq(access(at("%s/%s", name, shard_name[torch][1]), F_OK), 0);
+    ck_assert_int_eq(access(at("%s/%s", name, index_name[torch]), F_OK), 0);
+    ck_assert_int_eq(access(at("%s/config.json", name), F_OK), 0);
+    ck_assert_uint_eq(ckpt_report_count_code(report, "left-out"), 1);
+    ck_assert_str_eq(ckpt_report_find(report, "left-out", NULL)->tensor, shard_name[torch][0]);
+    reads(at("%s", name));
+    ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 2);
+    first_is("b.weight", 20);
+}
+
+START_TEST(a_shard_without_tensors_stays_away)
+{
+    static const char *const first[] = {"a.weight"};
+    options.drop = first, options.drop_count = 1;
+    for (int torch = 0; torch < 2; torch++)
+        for (int loose = 0; loose < 2; loose++) {
+            const char *of = torch ? "torch" : "st", *kind = loose ? "loose" : "named";
+            make_shards(of, torch);
+            if (loose)
+                ck_assert_int_eq(unlink(at("%s/%s", of, index_name[torch])), 0);
+            OK(migrate(at("%s", of), at("%s-%s", of, kind)));
+            only_second_shard(at("%s-%s", of, kind) + strlen(folder) + 1, torch);
+            char command[200];
+            snprintf(command, sizeof command, "rm -r '%s'", at("%s", of));
+            ck_assert_int_eq(system(command), 0);
+        }
+}
+END_TEST
+
+START_TEST(an_index_that_names_nothing_stays_away)
+{
+    static const char *const model[] = {"a.weight", "b.weight", "c.weight"}, *const all[] = {"*"};
+    make_shards("src", false);
+    options.drop = all, options.drop_count = 1;
+    fails(at("src"), at("dst"), CKPT_E_ARGUMENT, "none of its 3 tensors");
+    write_adam(at("src/optimizer.bin"), weights, 3, 3, 0.25);
+    options.drop = model, options.drop_count = 3;
+    OK(migrate(at("src"), at("dst")));
+    ck_assert_uint_eq(ckpt_report_count_code(report, "left-out"), 3);
+    ck_assert_int_eq(access(at("dst/%s", index_name[0]), F_OK), -1);
+    reads(at("dst"));
+    ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 9);
+}
+END_TEST
+
+/* Cut so that its tensor is not whole, and of a torch file with one byte that its CRC denies. */
+START_TEST(a_shard_of_damaged_tensors_stays_away)
+{
+    static const char *const source[] = {"st", "torch", "flipped"};
+    options.salvage = true;
+    for (size_t i = 0; i < 3; i++) {
+        bool torch = i > 0;
+        char command[600];
+        make_shards(source[i], torch);
+        const char *path = at("%s/%s", source[i], shard_name[torch][0]);
+        const char *how = i == 0 ? "truncate -s -4 '%s'"
+                                 : "at=$(grep -obUaP '\\x20\\x41\\x00\\x00\\x30\\x41' '%s' | head -n 1 | cut -d: -f1)";
+        int n = snprintf(command, sizeof command, how, path);
+        if (i == 1)
+            snprintf(command + n, sizeof command - (size_t)n, "; truncate -s $((at + 3)) '%s'", path);
+        if (i == 2)
+            snprintf(command + n, sizeof command - (size_t)n,
+                     "; printf X | dd of='%s' bs=1 seek=$at conv=notrunc status=none", path);
+        ck_assert_int_eq(system(command), 0);
+        OK(migrate(at("%s", source[i]), at("%s-left", source[i])));
+        ck_assert_uint_eq(ckpt_report_count_code(report, "not-recovered"), 1);
+        only_second_shard(at("%s-left", source[i]) + strlen(folder) + 1, torch);
+    }
+}
+END_TEST
+
 START_TEST(one_file_keeps_its_format)
 {
     write_safetensors(at("a.safetensors"), weights, 3, 10);
@@ -420,6 +521,9 @@ int main(void)
     tcase_add_test(t, a_dry_run_and_a_failure_leave_nothing);
     tcase_add_test(t, what_is_damaged_does_not_go_along_as_if_it_were_not);
     tcase_add_test(t, what_is_left_of_shards_is_a_model_of_its_own);
+    tcase_add_test(t, a_shard_without_tensors_stays_away);
+    tcase_add_test(t, an_index_that_names_nothing_stays_away);
+    tcase_add_test(t, a_shard_of_damaged_tensors_stays_away);
     tcase_add_test(t, one_file_keeps_its_format);
     tcase_add_test(t, settings_and_tokenizers_go_with_the_weights);
     tcase_add_test(t, what_is_not_carried_along_is_told);

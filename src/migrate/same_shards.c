@@ -1,0 +1,187 @@
+/* migrate/same_shards.c - --to same: the shards of a model that stay away, and the index file that names the others. */
+#include "migrate/same.h"
+
+#include <stdlib.h>
+#include "codec/json.h"
+#include "format/folder/folder.h"
+
+typedef ckpt__same same;
+typedef ckpt__same_part part;
+
+static const uint64_t index_max = (uint64_t)128 << 20;
+
+/* ---- shards that stay away */
+
+static ckpt_status note_left(same *s, ckpt_str name, const char *text)
+{
+    if (ckpt__hash_put(s->away, name.data, name.size, 0, NULL) < 0)
+        return ckpt__migration_no_memory(s->err);
+    return ckpt__migration_note(s->m, CKPT_SEVERITY_NOTE, "left-out", name, s->err, "%s", text);
+}
+
+ckpt_status ckpt__same_leave(same *s)
+{
+    const ckpt__migration *m = s->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t p = 0; status == CKPT_OK && p < s->count; p++) {
+        part *one = &s->parts[p];
+        if (one->count || !one->changed || !m->root || ckpt__entry_of(m->root, one->name.data))
+            continue; /* a file that is no shard is written, be it empty: its program asks for it by name */
+        one->left = true;
+        s->left++;
+        status = note_left(s, one->name, "is not written, and no index names it: all its tensors stay behind");
+    }
+    if (status == CKPT_OK && s->left && s->left == s->count)
+        return ckpt__fail(s->err, m->lost_some ? CKPT_E_DAMAGED : CKPT_E_ARGUMENT, m->src,
+                          "nothing is left of this checkpoint: none of its %zu tensors goes along; %s",
+                          m->from->tensor_count,
+                          m->lost_some ? "use an earlier checkpoint" : "leave out fewer, so that at least one does");
+    return status;
+}
+
+/* ---- the index file */
+
+/* What the index file of the source says. */
+typedef struct index_file {
+    ckpt__buf text; /* owned: the file */
+    bool left;      /* a shard that it names is left */
+} index_file;
+
+/* The shards that the weight_map names; names with slashes are below the folder that the index file is in. */
+static ckpt_status read_map(same *s, ckpt__json *j, ckpt_str folder, index_file *x)
+{
+    ckpt__buf key_text = {0}, file_text = {0}, path = {0};
+    ckpt_str key, file;
+    size_t number;
+    int more = 1;
+    ckpt_status status = ckpt__json_expect(j, CKPT__JSON_OBJECT, s->err);
+    while (status == CKPT_OK && (more = ckpt__json_member(j, &key_text, &key, s->err)) > 0) {
+        status = ckpt__json_string(j, &file_text, &file, s->err);
+        if (status < 0)
+            break;
+        path.size = 0;
+        ckpt__buf_add(&path, folder.data, folder.size);
+        ckpt__buf_add(&path, file.data, file.size);
+        if (path.failed)
+            status = ckpt__migration_no_memory(s->err);
+        else if (ckpt__hash_get(s->by_name, path.data, path.size, &number))
+            x->left = x->left || s->parts[number].left;
+    }
+    ckpt__buf_free(&key_text);
+    ckpt__buf_free(&file_text);
+    ckpt__buf_free(&path);
+    return more < 0 ? (ckpt_status)more : status;
+}
+
+/* The reader has seen that it is one. */
+static ckpt_status read_index(same *s, const char *name, index_file *x)
+{
+    const char *slash = strrchr(name, '/');
+    const ckpt_str folder = {name, slash ? (size_t)(slash + 1 - name) : 0};
+    ckpt__source *source = s->m->reader->source;
+    ckpt__buf scratch = {0};
+    ckpt_str key;
+    uint32_t file;
+    int more = 1;
+    ckpt__json *j = malloc(sizeof *j);
+    ckpt_status status = j ? ckpt__source_add(source, name, &file, s->err) : ckpt__migration_no_memory(s->err);
+    if (status == CKPT_OK)
+        status = ckpt__source_slurp(source, file, index_max, &x->text, s->err);
+    if (status == CKPT_OK) {
+        ckpt__json_start(j, x->text.data, x->text.size, CKPT__JSON_DEPTH, name);
+        status = ckpt__json_expect(j, CKPT__JSON_OBJECT, s->err);
+    }
+    while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, s->err)) > 0)
+        status = ckpt__str_is(key, "weight_map") ? read_map(s, j, folder, x) : ckpt__json_skip(j, NULL, s->err);
+    ckpt__buf_free(&scratch);
+    free(j);
+    return more < 0 ? (ckpt_status)more : status;
+}
+
+/* The index of shards with the names that are there now. */
+static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
+{
+    ckpt__out_file *f = ckpt__out_add(s->w, name); /* keeps the name */
+    const ckpt__migration *m = s->m;
+    uint64_t total = 0;
+    const char *slash = strrchr(name, '/');
+    size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
+    bool first = true;
+    if (!f)
+        return ckpt__migration_no_memory(s->err);
+    for (size_t i = 0; i < dict->entry_count; i++)
+        if (dict->entries[i].value->kind == CKPT_V_TENSOR)
+            total += m->index->tensors[dict->entries[i].value->tensor].info.nbytes;
+    ckpt__buf_str(&f->text, "{\n  \"metadata\": {\n    \"total_size\": ");
+    ckpt__json_put_u64(&f->text, total);
+    ckpt__buf_str(&f->text, "\n  },\n  \"weight_map\": {");
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        const ckpt_entry *e = &dict->entries[i];
+        if (e->value->kind != CKPT_V_TENSOR || e->key->kind != CKPT_V_STR)
+            continue;
+        ckpt_str file = m->from->tensors[e->value->tensor].info.file;
+        ckpt__buf_str(&f->text, first ? "\n    " : ",\n    ");
+        ckpt__json_put_string(&f->text, e->key->text.data, e->key->text.size);
+        ckpt__buf_str(&f->text, ": ");
+        ckpt__json_put_string(&f->text, file.data + skip, file.size - skip);
+        first = false;
+    }
+    ckpt__buf_str(&f->text, "\n  }\n}\n");
+    return f->text.failed ? ckpt__migration_no_memory(s->err) : CKPT_OK;
+}
+
+static bool has_tensors(const ckpt_value *dict)
+{
+    for (size_t i = 0; i < dict->entry_count; i++)
+        if (dict->entries[i].value->kind == CKPT_V_TENSOR)
+            return true;
+    return false;
+}
+
+/* An index that names nothing is left, too: transformers takes a model of which no weight is there for one that is whole. */
+static ckpt_status renew_index(same *s, const ckpt_entry *e, bool changed)
+{
+    index_file x = {0};
+    ckpt_status status = read_index(s, e->key->text.data, &x);
+    if (status == CKPT_OK && x.left && !has_tensors(e->value))
+        status = note_left(s, e->key->text, "is not written: no shard that it names is");
+    else if (status == CKPT_OK && (changed || x.left))
+        status = write_index(s, e->key->text.data, e->value);
+    ckpt__buf_free(&x.text);
+    return status;
+}
+
+/* Shards without an index file are a model where all of them are there. */
+static bool needs_index(const same *s, const char *stem)
+{
+    const ckpt_report *said = s->m->from->findings;
+    bool lost = ckpt_report_count_code(said, "member-damaged") || ckpt_report_count_code(said, "shard-missing");
+    char own[300];
+    uint64_t number, count;
+    if (s->m->options.salvage && lost)
+        return true;
+    for (size_t p = 0; p < s->count; p++)
+        if (s->parts[p].left && ckpt__shard_of(s->parts[p].name.data, &number, &count, own, sizeof own) &&
+            strcmp(own, stem) == 0)
+            return true;
+    return false;
+}
+
+ckpt_status ckpt__same_index(same *s, const ckpt_entry *e, bool has_index, bool changed)
+{
+    const char *name = e->key->text.data;
+    bool lost = s->m->options.salvage && ckpt_report_count_code(s->m->from->findings, "shard-missing");
+    if (has_index)
+        return changed || lost || s->left ? renew_index(s, e, changed || lost) : CKPT_OK;
+    if (!needs_index(s, name))
+        return CKPT_OK;
+    ckpt__buf own = {0};
+    ckpt__buf_printf(&own, "%s.index.json", name);
+    ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value);
+    const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
+    ckpt__buf_free(&own);
+    if (status == CKPT_OK && !key)
+        return ckpt__migration_no_memory(s->err);
+    ((ckpt_entry *)(uintptr_t)e)->key = key; /* as it is read back; trees of migrate are its own */
+    return status;
+}
