@@ -153,17 +153,11 @@ static void set_names(same *s, const ckpt_value *dict, size_t number)
     }
 }
 
-/* A shard's __metadata__ is not in the model's dict: it is "format" as every writer has it. */
-static const ckpt_value *metadata_root(same *s, const ckpt_value *dict)
+/* {"__metadata__": ...} of a file that is not in shards. */
+static const ckpt_value *metadata_of(same *s, const ckpt_value *dict)
 {
-    ckpt__arena *a = s->m->index->arena;
     ckpt_entry *meta = ckpt__entry_of(dict, "__metadata__");
-    if (meta)
-        return ckpt__value_dict(a, meta, 1);
-    ckpt_entry one = {ckpt__value_str(a, "format", 6), ckpt__value_str(a, "pt", 2)}, outer;
-    outer.key = ckpt__value_str(a, "__metadata__", 12);
-    outer.value = one.key && one.value ? ckpt__value_dict(a, &one, 1) : NULL;
-    return outer.key && outer.value ? ckpt__value_dict(a, &outer, 1) : NULL;
+    return ckpt__value_dict(s->m->index->arena, meta, meta ? 1 : 0);
 }
 
 static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, bool whole)
@@ -187,8 +181,10 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     const ckpt_value *root = whole ? value : dict_of_part(s, value, number);
     if (flat) {
         set_names(s, value, number);
-        root = metadata_root(s, value);
+        root = metadata_of(s, value);
     }
+    if (flat && !whole && (status = ckpt__same_metadata(s, p, &root)) < 0)
+        return status;
     ckpt__out_file *f = root ? add_file(s, p) : NULL;
     if (!f)
         return ckpt__migration_no_memory(s->err);

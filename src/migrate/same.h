@@ -31,6 +31,8 @@ typedef struct ckpt__same {
 /* ---- same_shards.c */
 /* Says which shards are left, and puts them into s->away. After m->chosen is sorted. */
 ckpt_status ckpt__same_leave(ckpt__same *s);
+/* {"__metadata__": ...} of a shard of safetensors, which is not in the model's dict; {} where it has none. */
+ckpt_status ckpt__same_metadata(ckpt__same *s, const ckpt__same_part *p, const ckpt_value **root);
 /* `e` is the root's entry of a model in shards; has_index: it is named for the index file, which is written again where `changed`,
  * where shards are left, and with salvage where it names what is not there. Else an index is made where one is needed by now, and
  * the entry gets its name, as it is read back. */

@@ -39,12 +39,44 @@ ckpt_status ckpt__same_leave(same *s)
     return status;
 }
 
+/* ---- shards that are written again */
+
+ckpt_status ckpt__same_metadata(same *s, const part *p, const ckpt_value **root)
+{
+    ckpt__arena *a = s->m->index->arena;
+    ckpt__index *own = NULL;
+    ckpt__read_request q = {.source = s->m->reader->source, .salvage = s->m->options.salvage};
+    ckpt_status status = ckpt__source_add(q.source, p->name.data, &q.file, s->err);
+    if (status == CKPT_OK)
+        status = p->format->read(&q, &own, s->err);
+    if (status < 0)
+        return status;
+    ckpt_entry *had = own->root ? ckpt__entry_of(own->root, "__metadata__") : NULL;
+    size_t count = had ? had->value->entry_count : 0;
+    ckpt_entry *entries = ckpt__arena_array(a, count + 1, sizeof *entries), one = {0};
+    for (size_t i = 0; entries && i < count; i++) {
+        ckpt_str key = had->value->entries[i].key->text, value = had->value->entries[i].value->text;
+        entries[i].key = ckpt__value_str(a, key.data, key.size);
+        entries[i].value = ckpt__value_str(a, value.data, value.size);
+        if (!entries[i].key || !entries[i].value)
+            entries = NULL;
+    }
+    one.key = ckpt__value_str(a, "__metadata__", 12);
+    one.value = entries ? ckpt__value_dict(a, entries, count) : NULL;
+    *root = one.key && one.value ? ckpt__value_dict(a, &one, had ? 1 : 0) : NULL;
+    ckpt__index_free(own);
+    return *root ? CKPT_OK : ckpt__migration_no_memory(s->err);
+}
+
 /* ---- the index file */
 
 /* What the index file of the source says. */
 typedef struct index_file {
-    ckpt__buf text; /* owned: the file */
-    bool left;      /* a shard that it names is left */
+    ckpt__buf text;    /* owned: the file */
+    ckpt_str metadata; /* its object of this name, in `text`. data NULL: there is none */
+    size_t tensors;    /* in the weight_map */
+    bool left;         /* a shard that it names is left */
+    bool *of;          /* heap, one a part: the weight_map names it */
 } index_file;
 
 /* The shards that the weight_map names; names with slashes are below the folder that the index file is in. */
@@ -65,7 +97,8 @@ static ckpt_status read_map(same *s, ckpt__json *j, ckpt_str folder, index_file 
         if (path.failed)
             status = ckpt__migration_no_memory(s->err);
         else if (ckpt__hash_get(s->by_name, path.data, path.size, &number))
-            x->left = x->left || s->parts[number].left;
+            x->of[number] = true;
+        x->tensors++;
     }
     ckpt__buf_free(&key_text);
     ckpt__buf_free(&file_text);
@@ -84,26 +117,124 @@ static ckpt_status read_index(same *s, const char *name, index_file *x)
     uint32_t file;
     int more = 1;
     ckpt__json *j = malloc(sizeof *j);
-    ckpt_status status = j ? ckpt__source_add(source, name, &file, s->err) : ckpt__migration_no_memory(s->err);
+    x->of = calloc(s->count + 1, sizeof *x->of);
+    ckpt_status status = j && x->of ? ckpt__source_add(source, name, &file, s->err) : ckpt__migration_no_memory(s->err);
     if (status == CKPT_OK)
         status = ckpt__source_slurp(source, file, index_max, &x->text, s->err);
     if (status == CKPT_OK) {
         ckpt__json_start(j, x->text.data, x->text.size, CKPT__JSON_DEPTH, name);
         status = ckpt__json_expect(j, CKPT__JSON_OBJECT, s->err);
     }
-    while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, s->err)) > 0)
-        status = ckpt__str_is(key, "weight_map") ? read_map(s, j, folder, x) : ckpt__json_skip(j, NULL, s->err);
+    while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, s->err)) > 0) {
+        bool metadata = ckpt__str_is(key, "metadata");
+        status = ckpt__str_is(key, "weight_map") ? read_map(s, j, folder, x)
+                                                 : ckpt__json_skip(j, metadata ? &x->metadata : NULL, s->err);
+    }
+    for (size_t p = 0; status == CKPT_OK && p < s->count; p++)
+        x->left = x->left || (x->of[p] && s->parts[p].left);
     ckpt__buf_free(&scratch);
     free(j);
     return more < 0 ? (ckpt_status)more : status;
 }
 
-/* The index of shards with the names that are there now. */
-static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict)
+/* What a model has, or had: bytes, tensors, and elements as programs count parameters. */
+typedef struct totals {
+    uint64_t bytes, elements;
+    size_t tensors;
+} totals;
+
+static void count_tensor(totals *t, const ckpt_tensor_info *info)
+{
+    uint64_t elements = 0;
+    (void)ckpt__numel(info->shape, info->ndim, &elements); /* the reader has seen that it fits */
+    t->elements += elements;
+    t->bytes += info->nbytes;
+    t->tensors++;
+}
+
+/* transformers 5 counts the elements of what it saves. What else the number may be (without buffers), the tensors do not say, and
+ * where some are gone it is not that. */
+static ckpt_status put_parameters(same *s, ckpt_str name, ckpt_str text, const index_file *x, const totals *now,
+                                  ckpt__buf *out)
+{
+    int64_t stated = 0;
+    totals was = {0};
+    const ckpt__index *from = s->m->from;
+    for (size_t i = 0; i < from->tensor_count; i++)
+        if (s->part_of[i] != SIZE_MAX && x->of[s->part_of[i]])
+            count_tensor(&was, &from->tensors[i].info);
+    bool all = now->tensors == x->tensors;
+    if (!all && !(ckpt__parse_i64(text.data, text.size, &stated) && stated >= 0 && (uint64_t)stated == was.elements))
+        return ckpt__migration_note(
+            s->m, CKPT_SEVERITY_NOTE, "left-out", name, s->err,
+            "its total_parameters is not written: tensors stay behind, and %llu elements in the "
+            "source's shards do not say what it counted",
+            (unsigned long long)was.elements);
+    ckpt__buf_str(out, "    \"total_parameters\": ");
+    if (all)
+        ckpt__buf_add(out, text.data, text.size);
+    else
+        ckpt__json_put_u64(out, now->elements);
+    ckpt__buf_str(out, ",\n");
+    return CKPT_OK;
+}
+
+static ckpt_str trimmed(ckpt_str text)
+{
+    while (text.size && strchr(" \t\r\n", text.data[0])) {
+        text.data++;
+        text.size--;
+    }
+    while (text.size && strchr(" \t\r\n", text.data[text.size - 1]))
+        text.size--;
+    return text;
+}
+
+/* The members of the source's metadata as they are, but for what counts: lines that end in commas. */
+static ckpt_status put_metadata(same *s, ckpt_str name, const index_file *x, const totals *now, ckpt__buf *out)
+{
+    ckpt__buf scratch = {0}, line = {0};
+    ckpt_str key, value, metadata = trimmed(x->metadata);
+    int more = 1;
+    if (!metadata.size || metadata.data[0] != '{')
+        return CKPT_OK;
+    ckpt__json *j = malloc(sizeof *j);
+    ckpt_status status = j ? CKPT_OK : ckpt__migration_no_memory(s->err);
+    if (j) {
+        ckpt__json_start(j, metadata.data, metadata.size, CKPT__JSON_DEPTH, name.data);
+        status = ckpt__json_expect(j, CKPT__JSON_OBJECT, s->err);
+    }
+    while (status == CKPT_OK && (more = ckpt__json_member(j, &scratch, &key, s->err)) > 0) {
+        bool total = ckpt__str_is(key, "total_size"), parameters = ckpt__str_is(key, "total_parameters");
+        line.size = 0;
+        ckpt__buf_str(&line, "    ");
+        ckpt__json_put_string(&line, key.data, key.size);
+        ckpt__buf_str(&line, ": ");
+        status = ckpt__json_skip(j, &value, s->err);
+        if (status < 0 || total)
+            continue;
+        value = trimmed(value);
+        if (parameters)
+            status = put_parameters(s, name, value, x, now, out);
+        else {
+            ckpt__buf_add(&line, value.data, value.size);
+            ckpt__buf_str(&line, ",\n");
+            ckpt__buf_add(out, line.data, line.size);
+            out->failed |= line.failed;
+        }
+    }
+    ckpt__buf_free(&line);
+    ckpt__buf_free(&scratch);
+    free(j);
+    return more < 0 ? (ckpt_status)more : status;
+}
+
+/* The index of shards with the names that are there now. `x`: what it was; NULL: it was none. */
+static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict, const index_file *x)
 {
     ckpt__out_file *f = ckpt__out_add(s->w, name); /* keeps the name */
     const ckpt__migration *m = s->m;
-    uint64_t total = 0;
+    totals now = {0};
     const char *slash = strrchr(name, '/');
     size_t skip = slash ? (size_t)(slash + 1 - name) : 0;
     bool first = true;
@@ -111,9 +242,13 @@ static ckpt_status write_index(same *s, const char *name, const ckpt_value *dict
         return ckpt__migration_no_memory(s->err);
     for (size_t i = 0; i < dict->entry_count; i++)
         if (dict->entries[i].value->kind == CKPT_V_TENSOR)
-            total += m->index->tensors[dict->entries[i].value->tensor].info.nbytes;
-    ckpt__buf_str(&f->text, "{\n  \"metadata\": {\n    \"total_size\": ");
-    ckpt__json_put_u64(&f->text, total);
+            count_tensor(&now, &m->index->tensors[dict->entries[i].value->tensor].info);
+    ckpt__buf_str(&f->text, "{\n  \"metadata\": {\n");
+    ckpt_status status = x ? put_metadata(s, ckpt__s(name), x, &now, &f->text) : CKPT_OK;
+    if (status < 0)
+        return status;
+    ckpt__buf_str(&f->text, "    \"total_size\": ");
+    ckpt__json_put_u64(&f->text, now.bytes);
     ckpt__buf_str(&f->text, "\n  },\n  \"weight_map\": {");
     for (size_t i = 0; i < dict->entry_count; i++) {
         const ckpt_entry *e = &dict->entries[i];
@@ -146,8 +281,9 @@ static ckpt_status renew_index(same *s, const ckpt_entry *e, bool changed)
     if (status == CKPT_OK && x.left && !has_tensors(e->value))
         status = note_left(s, e->key->text, "is not written: no shard that it names is");
     else if (status == CKPT_OK && (changed || x.left))
-        status = write_index(s, e->key->text.data, e->value);
+        status = write_index(s, e->key->text.data, e->value, &x);
     ckpt__buf_free(&x.text);
+    free(x.of);
     return status;
 }
 
@@ -177,7 +313,7 @@ ckpt_status ckpt__same_index(same *s, const ckpt_entry *e, bool has_index, bool 
         return CKPT_OK;
     ckpt__buf own = {0};
     ckpt__buf_printf(&own, "%s.index.json", name);
-    ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value);
+    ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value, NULL);
     const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
     ckpt__buf_free(&own);
     if (status == CKPT_OK && !key)

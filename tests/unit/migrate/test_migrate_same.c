@@ -414,6 +414,58 @@ START_TEST(a_shard_of_damaged_tensors_stays_away)
 }
 END_TEST
 
+static bool holds(const char *path, const char *text)
+{
+    char command[800];
+    snprintf(command, sizeof command, "grep -qaF '%s' '%s'", text, path);
+    return system(command) == 0;
+}
+
+/* What programs and people note of a model and of a shard; what counts its tensors counts those that are there now. */
+START_TEST(notes_of_shards_and_their_index_stay)
+{
+    static const char *const cast[] = {"*=bfloat16"}, *const drop[] = {"c.weight"};
+    static const char *const parameters[] = {"10", "12"};
+    static const char shard[] = "{\"__metadata__\":{\"note\":\"keep me\",\"format\":\"mlx\"},\"a.weight\":{\"dtype\":"
+                                "\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}";
+    static bytes file;
+    for (size_t i = 0; i < 2; i++) {
+        char text[600], name[20];
+        snprintf(name, sizeof name, "src%zu", i);
+        make_shards(name, false);
+        file.size = 0;
+        put_number(&file, sizeof shard - 1, 8);
+        put(&file, shard, sizeof shard - 1);
+        put(&file, "abcdefghijklmnopqrstuvwx", 24);
+        write_to(at("%s/%s", name, shard_name[0][0]), file.data, file.size);
+        snprintf(text, sizeof text,
+                 "{\"metadata\": {\"by\": {\"who\": [1, \"m\\u00e9\"]}, \"total_size\": 48 , \"total_parameters\": %s},"
+                 "\"weight_map\": {\"a.weight\": \"%s\", \"b.weight\": \"%s\", \"c.weight\": \"%s\"}}",
+                 parameters[i], shard_name[0][0], shard_name[0][1], shard_name[0][1]);
+        write_text(at("%s/%s", name, index_name[0]), text);
+        options.drop = NULL, options.drop_count = 0;
+        options.cast = cast, options.cast_count = 1;
+        OK(migrate(at("%s", name), at("%s-cast", name)));
+        const char *index = at("%s-cast/%s", name, index_name[0]);
+        ck_assert(holds(at("%s-cast/%s", name, shard_name[0][0]), "\"note\":\"keep me\",\"format\":\"mlx\""));
+        ck_assert(holds(index, "\"by\": {\"who\": [1, \"m\\u00e9\"]},"));
+        ck_assert(holds(index, "\"total_size\": 24"));
+        snprintf(text, sizeof text, "\"total_parameters\": %s,", parameters[i]);
+        ck_assert(holds(index, text)); /* nothing is left out */
+        options.drop = drop, options.drop_count = 1;
+        OK(migrate(at("%s", name), at("%s-drop", name)));
+        index = at("%s-drop/%s", name, index_name[0]);
+        ck_assert(holds(index, "\"by\": {\"who\": [1, \"m\\u00e9\"]},"));
+        ck_assert(holds(index, "\"total_size\": 18"));
+        ck_assert_int_eq(holds(index, "total_parameters"), i == 1);
+        ck_assert_int_eq(holds(index, "\"total_parameters\": 9,"), i == 1);
+        ck_assert_uint_eq(ckpt_report_count_code(report, "left-out"), i == 0);
+        reads(at("%s-drop", name));
+        ck_assert_uint_eq(ckpt_report_count(ckpt_reader_findings(reader)), 0);
+    }
+}
+END_TEST
+
 START_TEST(one_file_keeps_its_format)
 {
     write_safetensors(at("a.safetensors"), weights, 3, 10);
@@ -524,6 +576,7 @@ int main(void)
     tcase_add_test(t, a_shard_without_tensors_stays_away);
     tcase_add_test(t, an_index_that_names_nothing_stays_away);
     tcase_add_test(t, a_shard_of_damaged_tensors_stays_away);
+    tcase_add_test(t, notes_of_shards_and_their_index_stay);
     tcase_add_test(t, one_file_keeps_its_format);
     tcase_add_test(t, settings_and_tokenizers_go_with_the_weights);
     tcase_add_test(t, what_is_not_carried_along_is_told);
