@@ -270,6 +270,20 @@ static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
     return there && m->options.force ? ckpt__check_replaced(m, err) : CKPT_OK;
 }
 
+/* A folder that the root names was read as a distributed checkpoint: it is no file of the checkpoint that could be written again. */
+static ckpt_status see_member(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    const ckpt__migration *m = ctx;
+    char shown[200];
+    (void)root;
+    if (!folder || !m->from->root || !ckpt__entry_of(m->from->root, name))
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
+                      "its folder '%s' is a distributed checkpoint of PyTorch (FSDP), which --to same does not write; "
+                      "say --to ckpt, torch, safetensors or hf",
+                      ckpt__escape(shown, sizeof shown, name, strlen(name)));
+}
+
 /* --to same: what the source is. */
 static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
 {
@@ -284,7 +298,7 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
     m->same = format->family == CKPT__FAMILY_FOLDER;
     if (m->same && ckpt__index_is_directory(m->from) && m->reader->source->dirfd >= 0) {
         m->to = ckpt__format_torch.name;
-        return CKPT_OK;
+        return ckpt__source_each(m->reader->source, "", see_member, m, err);
     }
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->src,

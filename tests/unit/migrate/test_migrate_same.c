@@ -466,6 +466,24 @@ START_TEST(notes_of_shards_and_their_index_stay)
 }
 END_TEST
 
+START_TEST(folders_of_fsdp_are_refused_by_name)
+{
+    char command[1600];
+    const char *srcdir = getenv("srcdir");
+    make_directory("src");
+    write_torch_int(at("src/scheduler.bin"), "last", 7);
+    snprintf(command, sizeof command, "cp -r '%s/tests/data/dcp/ranks' '%s' && chmod -R u+w '%s'",
+             srcdir ? srcdir : ".", at("src/pytorch_model_fsdp_0"), at("src"));
+    ck_assert_int_eq(system(command), 0);
+    fails(at("src"), at("dst"), CKPT_E_UNSUPPORTED, "'pytorch_model_fsdp_0' is a distributed checkpoint");
+    fails(at("src"), at("dst"), CKPT_E_UNSUPPORTED, "say --to ckpt, torch, safetensors or hf");
+    ck_assert_str_eq(err.object, at("src"));
+    ck_assert_int_eq(access(at("dst"), F_OK), -1);
+    options.to = "torch";
+    OK(migrate(at("src"), at("dst")));
+}
+END_TEST
+
 START_TEST(one_file_keeps_its_format)
 {
     write_safetensors(at("a.safetensors"), weights, 3, 10);
@@ -577,6 +595,7 @@ int main(void)
     tcase_add_test(t, an_index_that_names_nothing_stays_away);
     tcase_add_test(t, a_shard_of_damaged_tensors_stays_away);
     tcase_add_test(t, notes_of_shards_and_their_index_stay);
+    tcase_add_test(t, folders_of_fsdp_are_refused_by_name);
     tcase_add_test(t, one_file_keeps_its_format);
     tcase_add_test(t, settings_and_tokenizers_go_with_the_weights);
     tcase_add_test(t, what_is_not_carried_along_is_told);
