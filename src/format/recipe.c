@@ -55,9 +55,10 @@ int ckpt__st_rank(ckpt_dtype dtype)
 
 bool ckpt__st_fits(const ckpt_tensor_info *info)
 {
-    uint64_t numel, bits;
+    uint64_t numel, nbytes;
+    const unsigned bits = ckpt_dtype_bits(info->dtype);
     return ckpt__st_rank(info->dtype) >= 0 && ckpt__numel(info->shape, info->ndim, &numel) &&
-           ckpt__mul(numel, ckpt_dtype_bits(info->dtype), &bits) && bits % 8 == 0 && bits / 8 == info->nbytes;
+           numel % 8 * bits % 8 == 0 && ckpt__nbytes(numel, bits, &nbytes) && nbytes == info->nbytes;
 }
 
 void ckpt__st_put_entry(ckpt__buf *b, bool comma, ckpt_str name, ckpt_dtype dtype, const int64_t *shape, uint32_t ndim,

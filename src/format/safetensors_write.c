@@ -59,8 +59,10 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
     *it = (item){.info = info, .tensor = number, .dtype = info->dtype, .as_bytes = !ckpt__st_fits(info)};
     if (it->as_bytes) {
         it->dtype = CKPT_U8;
-        snprintf(text, sizeof text, "safetensors has no %s: written as uint8 of %llu bytes",
-                 ckpt_dtype_name(info->dtype), (unsigned long long)info->nbytes);
+        const bool known = ckpt__st_rank(info->dtype) >= 0;
+        snprintf(text, sizeof text, "%s%s%s: written as uint8 of %llu bytes", known ? "its " : "safetensors has no ",
+                 ckpt_dtype_name(info->dtype), known ? " elements do not fill whole bytes" : "",
+                 (unsigned long long)info->nbytes);
         if (lost(w, shown(info->name, name, sizeof name), text) < 0)
             return ckpt__fail_memory(err, "findings", 0);
     }

@@ -322,6 +322,36 @@ START_TEST(lazy_views_stay_out)
 }
 END_TEST
 
+/* Each dtype that the format has fits, of any size; but elements that end within a byte. */
+START_TEST(fits_by_dtype_and_whole_bytes)
+{
+    static const int64_t huge[] = {INT64_C(1) << 30, INT64_C(1) << 30}, three[] = {3};
+    ckpt_tensor_info info = {.dtype = CKPT_F32, .ndim = 2, .shape = huge, .nbytes = UINT64_C(1) << 62};
+    ck_assert(ckpt__st_fits(&info));
+    info.nbytes--;
+    ck_assert(!ckpt__st_fits(&info));
+    info = (ckpt_tensor_info){.dtype = CKPT_F6_E2M3, .ndim = 1, .shape = three, .nbytes = 3};
+    ck_assert(!ckpt__st_fits(&info));
+    model m = make_model();
+    ckpt__buf file = {0};
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_report *lost = ckpt_report_new();
+    ckpt_tensor_info *a = &m.x->tensors[4].info;
+    a->dtype = info.dtype;
+    a->ndim = info.ndim;
+    a->shape = three;
+    a->strides = NULL;
+    a->nbytes = 3;
+    ck_assert_int_eq(write_plain(&m, NULL, lost, &file, &err), CKPT_OK);
+    const ckpt_finding *f = ckpt_report_find(lost, "lost", "a");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_str_eq(f->message, "its float6_e2m3 elements do not fill whole bytes: written as uint8 of 3 bytes");
+    ckpt__buf_free(&file);
+    ckpt_report_free(lost);
+    free_model(&m);
+}
+END_TEST
+
 START_TEST(writes_metadata)
 {
     model m = make_model();
@@ -466,6 +496,7 @@ int main(void)
     tcase_add_test(t, many_tensors);
     tcase_add_test(t, writes);
     tcase_add_test(t, lazy_views_stay_out);
+    tcase_add_test(t, fits_by_dtype_and_whole_bytes);
     tcase_add_test(t, writes_metadata);
     tcase_add_test(t, refuses_to_write);
     tcase_add_test(t, header_limit);
