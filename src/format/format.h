@@ -56,6 +56,9 @@ typedef struct ckpt__recipe {
     ckpt_status (*compute)(const struct ckpt__recipe *recipe, size_t i, const uint32_t *crcs, char *to,
                            ckpt_error *err);
     void *ctx; /* the format's own, in the arena; NULL: it needs none */
+    size_t *left_out,
+        left_count; /* heap, owned: tensors of the request, by their numbers, that the file does not have: `lost`
+                                   * says so of each. NULL: it has all of them */
 } ckpt__recipe;
 void ckpt__recipe_free(ckpt__recipe *r);
 

@@ -20,6 +20,7 @@ void ckpt__recipe_free(ckpt__recipe *r)
     ckpt__arena_free(r->arena);
     ckpt__buf_free(&r->text);
     free(r->segments);
+    free(r->left_out);
     free(r);
 }
 

@@ -20,7 +20,7 @@ typedef struct writer {
     size_t count;
     ckpt__hash *names;
     ckpt__buf *header; /* the recipe's text */
-    size_t segment_capacity;
+    size_t segment_capacity, left_capacity;
 } writer;
 
 static const char *shown(ckpt_str name, char *buf, size_t size)
@@ -35,7 +35,17 @@ static ckpt_status lost(const writer *w, const char *tensor, const char *message
     return CKPT_E_NO_MEMORY;
 }
 
-/* *keep false: the tensor stays out, and lost says so. */
+static ckpt_status leave_out(writer *w, size_t number, const char *why, ckpt_error *err)
+{
+    ckpt__recipe *r = w->recipe;
+    char name[200];
+    if (lost(w, shown(w->q->index->tensors[number].info.name, name, sizeof name), why) < 0 ||
+        !ckpt__grow(&r->left_out, &w->left_capacity, r->left_count + 1, sizeof *r->left_out))
+        return ckpt__fail_memory(err, "findings", 0);
+    r->left_out[r->left_count++] = number;
+    return CKPT_OK;
+}
+
 static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
 {
     const ckpt__tensor *t = &w->q->index->tensors[number];
@@ -54,8 +64,7 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
     if (put == 0)
         why = "another tensor has the same name: left out";
     if (why || put < 0)
-        return put < 0 || lost(w, shown(info->name, name, sizeof name), why) < 0 ? ckpt__fail_memory(err, "names", 0)
-                                                                                 : CKPT_OK;
+        return put < 0 ? ckpt__fail_memory(err, "names", 0) : leave_out(w, number, why, err);
     *it = (item){.info = info, .tensor = number, .dtype = info->dtype, .as_bytes = !ckpt__st_fits(info)};
     if (it->as_bytes) {
         it->dtype = CKPT_U8;

@@ -181,7 +181,7 @@ static ckpt_status note_all(checker *c)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
-        if (!ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
+        if (!(m->left_out && m->left_out[i]) && !ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
             status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
     }
     ckpt__summer_free(c->want);

@@ -487,6 +487,7 @@ static void free_mover(ckpt__migration *m)
     free(m->first_names);
     free(m->canonical);
     free(m->chosen);
+    free(m->left_out);
     free(m->rows);
     free(m->beside);
     ckpt__buf_free(&m->kept);

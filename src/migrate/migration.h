@@ -135,6 +135,9 @@ typedef struct ckpt__migration {
                                    * points into it. data NULL: no structure is kept */
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
+    bool *
+        left_out; /* heap, one a tensor of `index`, once the files are laid out: it is among `chosen`, its file cannot hold
+                                   * it, and `lost` says so. NULL: none is */
     uint32_t *rows; /* heap, one a tensor, where the options ask for the plan: number of the finding that says what
                                    * becomes of it; UINT32_MAX: none. NULL: not asked */
     size_t row_count;

@@ -134,6 +134,15 @@ static const char *archive_of(const ckpt__migration *m, const shard *s)
     return n ? ckpt__arena_copy(m->index->arena, name, n) : NULL;
 }
 
+static ckpt_status note_left_out(ckpt__migration *m, const ckpt__recipe *r, ckpt_error *err)
+{
+    if (r->left_count && !m->left_out && !(m->left_out = calloc(m->index->tensor_count, sizeof *m->left_out)))
+        return ckpt__migration_no_memory(err);
+    for (size_t i = 0; i < r->left_count; i++)
+        m->left_out[r->left_out[i]] = true;
+    return CKPT_OK;
+}
+
 static ckpt_status make_recipe(writer *w, shard *s)
 {
     ckpt__migration *m = w->m;
@@ -156,6 +165,8 @@ static ckpt_status make_recipe(writer *w, shard *s)
     ckpt_status status = s->format->write(&q, &s->recipe, w->err);
     if (status == CKPT_OK && s->format->keeps_torch)
         status = ckpt__migrate_torch_views(m, s->recipe, w->err);
+    if (status == CKPT_OK)
+        status = note_left_out(m, s->recipe, w->err);
     if (status == CKPT_OK && own && !keep_own(m->lost, own))
         status = ckpt__migration_no_memory(w->err);
     ckpt_report_free(own);
@@ -465,30 +476,6 @@ static ckpt_status refuse_losses(const ckpt__migration *m, ckpt_error *err)
     return CKPT_E_UNSUPPORTED;
 }
 
-/* Shards leave out what the format cannot name: their recipes, a segment a tensor, say what is there. */
-static ckpt_status keep_written(writer *w)
-{
-    ckpt__migration *m = w->m;
-    size_t kept = 0;
-    if (m->format != &ckpt__format_safetensors)
-        return CKPT_OK; /* holds every one */
-    bool *written = calloc(m->index->tensor_count + 1, sizeof *written);
-    if (!written)
-        return ckpt__migration_no_memory(w->err);
-    for (size_t i = 0; i < w->count; i++)
-        for (size_t s = 0; w->files[i].recipe && s < w->files[i].recipe->count; s++) {
-            const ckpt__segment *g = &w->files[i].recipe->segments[s];
-            if (g->kind == CKPT__PAYLOAD && g->number < m->index->tensor_count)
-                written[g->number] = true;
-        }
-    for (size_t k = 0; k < m->chosen_count; k++)
-        if (written[m->chosen[k]])
-            m->chosen[kept++] = m->chosen[k];
-    m->chosen_count = kept;
-    free(written);
-    return CKPT_OK;
-}
-
 /* Bytes of all files, as they will be: known before the first is written. */
 static ckpt_status note_size(writer *w)
 {
@@ -539,8 +526,6 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = note_size(&w);
     if (status == CKPT_OK && !m->options.dry_run && ckpt_report_count(m->lost) > 0 && !m->options.lossy)
         status = refuse_losses(m, err);
-    if (status == CKPT_OK && m->options.verify && !m->options.dry_run)
-        status = keep_written(&w);
     if (status == CKPT_OK)
         status = ckpt__bytes_plan(&w, &bytes);
     if (status == CKPT_OK)

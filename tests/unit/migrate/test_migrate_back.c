@@ -36,10 +36,10 @@ static int spoil(void *ctx, uint64_t done, uint64_t total)
     return spoilt = true, 0;
 }
 
-/* The header says of w [3,6] for [6,3]: as many bytes, of the same dtype, and each in its place. */
+static const char *was, *is; /* of one length: the header reads back with the second for the first */
+
 static int turn(void *ctx, uint64_t done, uint64_t total)
 {
-    static const char was[] = "\"shape\":[6,3]", is[] = "\"shape\":[3,6]";
     char pattern[600], head[4096];
     glob_t found;
     (void)ctx;
@@ -52,9 +52,9 @@ static int turn(void *ctx, uint64_t done, uint64_t total)
     FILE *f = fopen(found.gl_pathv[0], "r+b");
     ck_assert_ptr_nonnull(f);
     size_t n = fread(head, 1, sizeof head, f);
-    char *at = memmem(head, n, was, sizeof was - 1);
+    char *at = memmem(head, n, was, strlen(was));
     ck_assert_msg(at != NULL, "no %s in the header", was);
-    ck_assert(fseek(f, at - head, SEEK_SET) == 0 && fwrite(is, 1, sizeof is - 1, f) == sizeof is - 1 && fclose(f) == 0);
+    ck_assert(fseek(f, at - head, SEEK_SET) == 0 && fwrite(is, 1, strlen(is), f) == strlen(is) && fclose(f) == 0);
     globfree(&found);
     return spoilt = true, 0;
 }
@@ -143,10 +143,36 @@ START_TEST(another_shape)
     strcpy(dst, at("out"));
     write_safetensors(at("in"), weights, 3, 1);
     o.progress.fn = turn;
+    was = "\"shape\":[6,3]"; /* as many bytes, of the same dtype, and each in its place */
+    is = "\"shape\":[3,6]";
     is_damaged(at("in"), dst, &o);
     ck_assert_msg(strstr(err.message, "tensor 'w' reads back with the shape [3, 6], and has [6, 3]"), "%s",
                   err.message);
     ck_assert(!there(dst));
+}
+END_TEST
+
+/* Nothing but the header tells of it: its name, its dtype, its shape. */
+START_TEST(a_tensor_without_elements)
+{
+    static const flat with_empty[] = {{"w", 2, {6, 3}}, {"empty", 2, {0, 5}}};
+    static const char *const spoilt_header[][3] = {
+        {"\"empty\"", "\"emqty\"", "tensor 'empty' was written, and does not read back"},
+        {"\"empty\":{\"dtype\":\"F32\"", "\"empty\":{\"dtype\":\"I32\"",
+         "tensor 'empty' reads back as int32, and is float32"},
+        {"\"shape\":[0,5]", "\"shape\":[0,4]", "tensor 'empty' reads back with the shape [0, 4], and has [0, 5]"}};
+    ckpt_migrate_options o = with("safetensors");
+    char dst[400];
+    strcpy(dst, at("out"));
+    write_safetensors(at("in"), with_empty, 2, 1);
+    o.progress.fn = turn;
+    was = spoilt_header[_i][0];
+    is = spoilt_header[_i][1];
+    is_damaged(at("in"), dst, &o);
+    ck_assert_msg(strstr(err.message, spoilt_header[_i][2]), "%s", err.message);
+    ck_assert(!there(dst));
+    o.progress.fn = NULL;
+    ck_assert_msg(ckpt_migrate(at("in"), dst, &o, NULL, &err) == CKPT_OK, "%s", err.message);
 }
 END_TEST
 
@@ -323,6 +349,7 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, shards);
     tcase_add_test(t, another_shape);
+    tcase_add_loop_test(t, a_tensor_without_elements, 0, 3);
     tcase_add_loop_test(t, the_old_file_stays, 0, 4);
     tcase_add_test(t, the_old_directory_stays);
     tcase_add_loop_test(t, killed, 0, 2);
