@@ -151,6 +151,8 @@ typedef struct ckpt__migration {
     ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
+/* Does its file lack the tensor, though it was chosen? */
+bool ckpt__is_left_out(const ckpt__migration *m, size_t tensor);
 /* A note, warning or error about a tensor or a path, whose name is escaped. */
 ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
                                  ckpt_error *err, const char *format, ...) CKPT__PRINTF(6, 7);

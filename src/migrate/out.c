@@ -143,6 +143,11 @@ static ckpt_status note_left_out(ckpt__migration *m, const ckpt__recipe *r, ckpt
     return CKPT_OK;
 }
 
+bool ckpt__is_left_out(const ckpt__migration *m, size_t tensor)
+{
+    return m->left_out && m->left_out[tensor];
+}
+
 static ckpt_status make_recipe(writer *w, shard *s)
 {
     ckpt__migration *m = w->m;
@@ -267,9 +272,10 @@ static ckpt_status put_index(writer *w, size_t shards)
     bool first = true;
     for (size_t i = 0; i < shards; i++)
         for (size_t k = 0; k < w->files[i].count; k++) {
-            ckpt_str name = m->index->tensors[m->chosen[w->files[i].first + k]].info.name;
-            if (!ckpt__utf8_valid(name.data, name.size))
-                continue; /* listed as lost by the format */
+            const size_t tensor = m->chosen[w->files[i].first + k];
+            ckpt_str name = m->index->tensors[tensor].info.name;
+            if (ckpt__is_left_out(m, tensor))
+                continue;
             ckpt__buf_str(b, first ? "\n    " : ",\n    ");
             ckpt__json_put_string(b, name.data, name.size);
             ckpt__buf_str(b, ": ");

@@ -224,6 +224,8 @@ static ckpt_status give_file(row_maker *r, ckpt_error *err)
     }
     for (size_t k = 0; f->format && status == CKPT_OK && k < f->count; k++) {
         r->tensor = r->m->chosen[f->first + k];
+        if (ckpt__is_left_out(r->m, r->tensor))
+            continue;
         r->given[r->tensor / 8] |= (unsigned char)(1u << (r->tensor % 8));
         status = r->bond_of[r->tensor] == UINT32_MAX
                      ? give_shared(r, r->tensor, err)
@@ -270,7 +272,7 @@ static ckpt_status give_all(const ckpt__out *w, const ckpt__bytes *bytes, const 
     }
     r.file = NULL;
     for (size_t k = 0; status == CKPT_OK && k < r.m->chosen_count; k++)
-        if (!(r.given[r.m->chosen[k] / 8] >> (r.m->chosen[k] % 8) & 1))
+        if (!(r.given[r.m->chosen[k] / 8] >> (r.m->chosen[k] % 8) & 1) && !ckpt__is_left_out(r.m, r.m->chosen[k]))
             status = give_in_copy(&r, r.m->chosen[k], err);
     free(r.bond_of);
     free(r.owners);
@@ -289,6 +291,8 @@ static ckpt_status plan_copies(ckpt__migration *m, ckpt_error *err)
         const ckpt_tensor_info *t = &m->index->tensors[m->chosen[k]].info;
         const char *tag = t->device.data;
         ckpt_str before = m->from->tensors[m->chosen[k]].info.device;
+        if (ckpt__is_left_out(m, m->chosen[k]))
+            continue; /* reported as lost */
         if (tag && m->options.map_location && (!before.data || !ckpt__str_equal(t->device, before)))
             continue; /* reported as moved */
         if (tag && before.data && !ckpt__str_equal(t->device, before))

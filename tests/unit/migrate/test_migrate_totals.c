@@ -113,6 +113,39 @@ START_TEST(the_struct)
 }
 END_TEST
 
+static ckpt_report *dry_run(const char *src, const char *to, const char *map)
+{
+    ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
+    ckpt_report *report = ckpt_report_new();
+    o.to = to;
+    o.dry_run = true;
+    o.map_location = map;
+    ck_assert_msg(ckpt_migrate(src, at("never"), &o, report, &err) == CKPT_OK, "%s", err.message);
+    return report;
+}
+
+/* What is lost is not among what is written: 1 and '1' have one name in safetensors. */
+START_TEST(what_is_left_out_is_not_in_the_plan)
+{
+    torch_file *t = begin_torch();
+    PUT(&t->pickle, "}(K\1");
+    torch_tensor(t, 1, 3, 0, 1);
+    put_str(&t->pickle, "1");
+    torch_tensor(t, 1, 3, 0, 2);
+    put_str(&t->pickle, "w");
+    torch_tensor(t, 1, 3, 0, 3);
+    PUT(&t->pickle, "u");
+    write_torch(at("in.pt"), t);
+    ckpt_report *report = dry_run(at("in.pt"), "safetensors", NULL);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "lost", "1"));
+    ck_assert_uint_eq(ckpt_report_count_code(report, "copy"), 2);
+    ckpt_report_free(report);
+    report = dry_run(at("in.pt"), "torch", NULL);
+    ck_assert_uint_eq(ckpt_report_count_code(report, "copy"), 3);
+    ckpt_report_free(report);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("migrate_totals");
@@ -122,6 +155,7 @@ int main(void)
     tcase_add_test(tcase, pieces_and_replicas);
     tcase_add_test(tcase, compressed);
     tcase_add_test(tcase, the_struct);
+    tcase_add_test(tcase, what_is_left_out_is_not_in_the_plan);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }
