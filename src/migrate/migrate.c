@@ -18,17 +18,24 @@ ckpt_status ckpt__migration_no_memory(ckpt_error *err)
     return ckpt__fail_memory(err, "the target", 0);
 }
 
+char *ckpt__migration_escaped(ckpt_str name)
+{
+    size_t size = 4 * name.size + 1; /* a byte is four characters at most */
+    char *text = malloc(size);
+    return text ? ckpt__escape(text, size, name.data ? name.data : "", name.size) : NULL;
+}
+
 ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
                                  ckpt_error *err, const char *format, ...)
 {
-    char shown[300], message[900];
+    char message[900], *shown = ckpt__migration_escaped(name);
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    ckpt__escape(shown, sizeof shown, name.data ? name.data : "", name.size);
-    return ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message) ? CKPT_OK
-                                                                                   : ckpt__migration_no_memory(err);
+    bool added = shown && ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message);
+    free(shown);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 void ckpt__migration_note_row(ckpt__migration *m, size_t tensor)

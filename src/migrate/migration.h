@@ -153,7 +153,9 @@ typedef struct ckpt__migration {
 
 /* Does its file lack the tensor, though it was chosen? */
 bool ckpt__is_left_out(const ckpt__migration *m, size_t tensor);
-/* A note, warning or error about a tensor or a path, whose name is escaped. */
+/* The whole of it, as messages show it: heap. NULL: memory is short. */
+char *ckpt__migration_escaped(ckpt_str name);
+/* A note, warning or error about a tensor or a path, whose whole name is escaped. */
 ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
                                  ckpt_error *err, const char *format, ...) CKPT__PRINTF(6, 7);
 ckpt_status ckpt__migration_no_memory(ckpt_error *err);

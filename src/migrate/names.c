@@ -105,15 +105,14 @@ static ckpt_status new_name(renaming *n, ckpt_str name, bool prefix, ckpt_str *o
 
 static ckpt_status note_renamed(renaming *n, ckpt_str before, ckpt_str after)
 {
-    char a[300], b[300];
     if (ckpt__str_equal(before, after))
         return CKPT_OK;
-    ckpt__escape(a, sizeof a, before.data, before.size);
-    ckpt__escape(b, sizeof b, after.data, after.size);
-    return ckpt__report_add(n->m->report, CKPT_SEVERITY_NOTE, "renamed", b, NULL, "was '%s'", a) &&
-                   ckpt__report_detail(n->m->report, NULL, a, b, 0)
-               ? CKPT_OK
-               : ckpt__migration_no_memory(n->err);
+    char *a = ckpt__migration_escaped(before), *b = ckpt__migration_escaped(after);
+    bool added = a && b && ckpt__report_add(n->m->report, CKPT_SEVERITY_NOTE, "renamed", b, NULL, "was '%s'", a) &&
+                 ckpt__report_detail(n->m->report, NULL, a, b, 0);
+    free(a);
+    free(b);
+    return added ? CKPT_OK : ckpt__migration_no_memory(n->err);
 }
 
 static ckpt_status collision(renaming *n, ckpt_str first, ckpt_str second, ckpt_str name)

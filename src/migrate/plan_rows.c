@@ -297,8 +297,11 @@ static ckpt_status plan_copies(ckpt__migration *m, ckpt_error *err)
             continue; /* reported as moved */
         if (tag && before.data && !ckpt__str_equal(t->device, before))
             continue;
-        if (!ckpt__report_add(m->report, CKPT_SEVERITY_NOTE, "copy", t->name.data, NULL, "%s", tag ? tag : "no tag") ||
-            !ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
+        ckpt_status status =
+            ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "copy", t->name, err, "%s", tag ? tag : "no tag");
+        if (status < 0)
+            return status;
+        if (!ckpt__report_detail(m->report, NULL, tag, tag, t->nbytes))
             return ckpt__migration_no_memory(err);
         ckpt__migration_note_row(m, m->chosen[k]);
     }

@@ -124,6 +124,26 @@ static ckpt_report *dry_run(const char *src, const char *to, const char *map)
     return report;
 }
 
+/* Every action names a tensor by its whole name, escaped. */
+START_TEST(names_in_full)
+{
+    static char long_name[401], longer[402];
+    const flat named[] = {{long_name, 1, {3}}, {longer, 1, {3}}, {"new\nline", 1, {3}}};
+    memset(long_name, 'x', sizeof long_name - 1);
+    memset(longer, 'x', sizeof longer - 1);
+    write_torch_flat(at("in.pt"), named, 3, 1);
+    for (int moved = 0; moved < 2; moved++) {
+        const char *code = moved ? "moved" : "copy";
+        ckpt_report *report = dry_run(at("in.pt"), "torch", moved ? "cuda:0" : NULL);
+        ck_assert_uint_eq(ckpt_report_count_code(report, code), 3);
+        ck_assert_ptr_nonnull(ckpt_report_find(report, code, long_name));
+        ck_assert_ptr_nonnull(ckpt_report_find(report, code, longer));
+        ck_assert_ptr_nonnull(ckpt_report_find(report, code, "new\\nline"));
+        ckpt_report_free(report);
+    }
+}
+END_TEST
+
 /* What is lost is not among what is written: 1 and '1' have one name in safetensors. */
 START_TEST(what_is_left_out_is_not_in_the_plan)
 {
@@ -155,6 +175,7 @@ int main(void)
     tcase_add_test(tcase, pieces_and_replicas);
     tcase_add_test(tcase, compressed);
     tcase_add_test(tcase, the_struct);
+    tcase_add_test(tcase, names_in_full);
     tcase_add_test(tcase, what_is_left_out_is_not_in_the_plan);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
