@@ -120,7 +120,7 @@ static const ckpt__span *span_of(const ckpt__index *index, const ckpt__extent *e
 {
     for (size_t i = 0; !e->memory && i < index->span_count; i++) {
         const ckpt__span *s = &index->spans[i];
-        if (s->file == e->file && e->offset >= s->offset && e->length <= s->length &&
+        if (!s->bare && s->file == e->file && e->offset >= s->offset && e->length <= s->length &&
             e->offset - s->offset <= s->length - e->length)
             return s;
     }
@@ -139,7 +139,7 @@ static ckpt_status span_crc(ckpt__verifier *v, const ckpt__span *s, uint32_t *cr
         if (status == CKPT_OK) {
             *crc = ckpt__crc32(*crc, block, n);
             at += n;
-            status = ckpt__verifier_tick(v, n, err);
+            status = s->bare ? CKPT_OK : ckpt__verifier_tick(v, n, err);
         }
     }
     free(block);
@@ -156,12 +156,16 @@ static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error
         return status;
     ckpt__escape(name, sizeof name, s->name.data, s->name.size);
     snprintf(message, sizeof message,
-             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32
-             ": which of its tensors are damaged cannot be told, for they have no checksums of their own",
-             s->length, name, crc, s->crc);
+             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32 "%s", s->length, name,
+             crc, s->crc,
+             s->bare ? ": no tensor lies in them"
+                     : ": which of its tensors are damaged cannot be told, for they have no checksums of their own");
     const char *file = v->source->directory ? v->source->files[s->file].name : name;
-    return ckpt__verifier_wrong(v, "crc-mismatch", NULL, file, "copy it again, or take an earlier checkpoint", message,
-                                err);
+    return ckpt__verifier_wrong(
+        v, "crc-mismatch", NULL, file,
+        s->bare ? "copy it again; ckpt-migrate --to torch writes what it holds with such a record anew"
+                : "copy it again, or take an earlier checkpoint",
+        message, err);
 }
 
 static int by_place(const void *a, const void *b, void *ctx)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "codec/crc32.h"
 #include "engine/stream.h"
 #include "engine/sums.h"
 #include "format/safetensors.h"
@@ -36,7 +37,8 @@ typedef struct checker {
     place *list;
     size_t count, capacity;
     ckpt_reader *back;
-    bool *seen;               /* per tensor of `back` */
+    bool refused; /* --to same: torch refuses an archive of the source, which may have been copied as it is */
+    bool *seen;   /* per tensor of `back` */
     ckpt__summer *want, *got; /* what was to be written, and what is there: in bounded memory */
     ckpt__hash *places;       /* --to same: path in the tree of what is there -> tensor */
     ckpt__hash *gone;         /* --to same: file, '\n' and name of each tensor that stays behind. NULL: none does */
@@ -181,7 +183,7 @@ static ckpt_status note_all(checker *c)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
-        if (!(m->left_out && m->left_out[i]) && !ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
+        if (!ckpt__is_left_out(m, i) && !ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
             status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
     }
     ckpt__summer_free(c->want);
@@ -324,6 +326,39 @@ static ckpt_status check_rest(checker *c)
     return status;
 }
 
+/* Bytes of a file that hold no tensor, and have a CRC. */
+static ckpt_status check_span(const checker *c, const ckpt__span *s)
+{
+    char block[512], name[120];
+    uint32_t crc = 0;
+    ckpt_status status = CKPT_OK;
+    for (uint64_t at = 0; status == CKPT_OK && at < s->length;) {
+        size_t n = s->length - at < sizeof block ? (size_t)(s->length - at) : sizeof block;
+        status = ckpt__source_read(c->back->source, s->file, s->offset + at, block, n, c->err);
+        if (status == CKPT_OK)
+            crc = ckpt__crc32(crc, block, n);
+        at += n;
+    }
+    if (status < 0 || crc == s->crc)
+        return status;
+    return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "the record %s reads back with CRC-32 %08x, and has %08x",
+                      ckpt__escape(name, sizeof name, s->name.data, s->name.size), (unsigned)crc, (unsigned)s->crc);
+}
+
+/* What no tensor of the target shows. */
+static ckpt_status check_archive(const checker *c)
+{
+    const ckpt__index *x = c->back->index;
+    ckpt_status status = CKPT_OK;
+    if (x->archive_refused && !c->refused)
+        status = ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "it reads back as an archive that torch refuses: %s",
+                            x->archive_refused);
+    for (size_t i = 0; status == CKPT_OK && i < x->span_count; i++)
+        if (x->spans[i].bare)
+            status = check_span(c, &x->spans[i]);
+    return status;
+}
+
 static ckpt_status check(checker *c)
 {
     ckpt_status status = ckpt_reader_open(c->m->beside, NULL, &c->back, c->err);
@@ -345,13 +380,15 @@ static ckpt_status check(checker *c)
         status = check_gone(c);
     if (status == CKPT_OK)
         status = check_rest(c);
+    if (status == CKPT_OK)
+        status = check_archive(c);
     ckpt__summer_free(c->got);
     return status;
 }
 
 ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)
 {
-    checker c = {.m = m, .err = err};
+    checker c = {.m = m, .err = err, .refused = m->same && m->from->archive_refused};
     ckpt_status status = note_all(&c);
     if (status == CKPT_OK) {
         ckpt__migrate_forget_source(m);

@@ -98,7 +98,7 @@ bool ckpt__index_add_span(ckpt__index *x, uint32_t file, uint64_t offset, uint64
 {
     if (!ckpt__arena_grow(x->arena, &x->spans, &x->span_capacity, x->span_count + 1, sizeof *x->spans))
         return false;
-    x->spans[x->span_count++] = (ckpt__span){file, crc, offset, length, name};
+    x->spans[x->span_count++] = (ckpt__span){file, crc, offset, length, name, false};
     return true;
 }
 

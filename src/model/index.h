@@ -100,6 +100,7 @@ typedef struct ckpt__span {
     uint32_t crc;            /* zlib's crc32 of the bytes as they are in the file */
     uint64_t offset, length; /* bytes */
     ckpt_str name;           /* for messages */
+    bool bare;               /* no storage lies in it */
 } ckpt__span;
 
 extern const ckpt_tensor_extra ckpt__no_extra; /* of a plain tensor */
@@ -160,6 +161,9 @@ typedef struct ckpt__index {
     uint64_t metadata_bytes; /* bytes of metadata that a CRC of their own covered (verify counts them) */
     const char
         *pickle_strange; /* static: the first opcode that torch's weights_only unpickler does not know; NULL: none */
+    const char *
+        archive_refused; /* static: why torch's reader refuses the archive, whatever it holds; NULL: it does not, or there
+                                   * is none */
     bool metadata_crc;   /* such a CRC there was */
     int pickle_protocol; /* of the one pickle that the index was read from: 1 (0 too) to 5; 0: no pickle, or several
                                    * files */

@@ -152,7 +152,10 @@ static bool take_rows(ckpt__index *into, ckpt__index *part)
         const ckpt__span *s = &part->spans[i];
         if (!ckpt__index_add_span(into, s->file, s->offset, s->length, s->crc, s->name))
             return false;
+        into->spans[into->span_count - 1].bare = s->bare;
     }
+    if (!into->archive_refused)
+        into->archive_refused = part->archive_refused;
     for (size_t i = 0; i < part->piece_count; i++) {
         part->pieces[i].storage += (uint32_t)into->storage_count;
         part->pieces[i].tensor += (uint32_t)into->tensor_count;

@@ -87,6 +87,8 @@ static bool check_zip(ckpt__torch *t)
     char shown[200];
     if (!why)
         return true;
+    if (!strstr(why, "codec")) /* a name is the user's */
+        t->index->archive_refused = why;
     if (!r && strstr(why, "Error: "))
         return ckpt__torch_refuses(t, "%s", why);
     if (!r)

@@ -328,6 +328,18 @@ static void set_place(const ckpt__torch *t, ckpt__extent *e, const ckpt__zip_rec
         e->memory = t->window->memory + r->data;
 }
 
+/* torch reads the id too, and has it as text. */
+static bool note_id(ckpt__torch *t)
+{
+    const ckpt__zip_record *r = find(t, ".data/serialization_id");
+    if (!r || t->window || t->salvage || !r->has_crc || r->method != CKPT__ZIP_STORED || r->usize == 0)
+        return true;
+    if (!ckpt__index_add_span(t->index, t->file, r->data, r->csize, r->crc, ckpt__s(".data/serialization_id")))
+        return false;
+    t->index->spans[t->index->span_count - 1].bare = true;
+    return true;
+}
+
 /* The records' local headers were looked at meanwhile: is the archive what its directory says, and where do bytes lie? */
 static ckpt_status settle(ckpt__torch *t, ckpt_status status, ckpt_error *err)
 {
@@ -338,6 +350,8 @@ static ckpt_status settle(ckpt__torch *t, ckpt_status status, ckpt_error *err)
     for (size_t i = 0; checked == CKPT_OK && i < t->storage_count; i++)
         if (t->storages[i].record)
             set_place(t, &t->index->storages[t->storages[i].number].extent, t->storages[i].record);
+    if (checked == CKPT_OK && status == CKPT_OK && !note_id(t))
+        status = ckpt__torch_no_memory(t, err);
     return checked < 0 ? checked : status;
 }
 

@@ -59,6 +59,37 @@ static int turn(void *ctx, uint64_t done, uint64_t total)
     return spoilt = true, 0;
 }
 
+static bool of_the_id; /* else of the directory */
+
+/* A bit of an archive that no tensor shows: in torch's id, or in the number of a disk. */
+static void spoil_archive_file(const char *path)
+{
+    static const char name[] = ".data/serialization_id";
+    static char text[1 << 16];
+    FILE *f = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(text, 1, sizeof text, f);
+    char *at = of_the_id ? memmem(text, n, name, sizeof name - 1) : memmem(text, n, "PK\1\2", 4);
+    ck_assert_ptr_nonnull(at);
+    for (at += of_the_id ? (long)sizeof name - 1 : 35; of_the_id && strspn(at, "0123456789") < 40;)
+        at++;
+    *at = (char)(*at ^ 4);
+    ck_assert(fseek(f, at - text, SEEK_SET) == 0 && fwrite(at, 1, 1, f) == 1 && fclose(f) == 0);
+}
+
+static int spoil_archive(void *ctx, uint64_t done, uint64_t total)
+{
+    char pattern[600];
+    glob_t found;
+    (void)ctx;
+    snprintf(pattern, sizeof pattern, "%s/.out.tmp*", folder);
+    if (spoilt || done * 2 < total || glob(pattern, 0, NULL, &found) != 0)
+        return 0;
+    spoil_archive_file(found.gl_pathv[0]);
+    globfree(&found);
+    return spoilt = true, 0;
+}
+
 /* As spoil is called, but nothing is spoilt: the name is taken, or the user has enough. */
 static int interfere(void *ctx, uint64_t done, uint64_t total)
 {
@@ -173,6 +204,31 @@ START_TEST(a_tensor_without_elements)
     ck_assert(!there(dst));
     o.progress.fn = NULL;
     ck_assert_msg(ckpt_migrate(at("in"), dst, &o, NULL, &err) == CKPT_OK, "%s", err.message);
+}
+END_TEST
+
+/* What torch's reader needs beside the tensors. */
+START_TEST(what_no_tensor_shows)
+{
+    ckpt_migrate_options o = with("torch");
+    char dst[400];
+    strcpy(dst, at("out"));
+    write_safetensors(at("in"), weights, 3, 1);
+    of_the_id = _i;
+    o.progress.fn = spoil_archive;
+    is_damaged(at("in"), dst, &o);
+    ck_assert_msg(strstr(err.message, _i ? "the record .data/serialization_id reads back with CRC-32"
+                                         : "torch refuses: unsupported multidisk archive"),
+                  "%s", err.message);
+    ck_assert(!there(dst));
+    o.progress.fn = NULL;
+    ck_assert_msg(ckpt_migrate(at("in"), dst, &o, NULL, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ckpt_verify(dst, NULL, NULL, NULL, &err), CKPT_OK);
+    spoil_archive_file(dst);
+    ckpt_report *report = ckpt_report_new();
+    ck_assert_int_eq(ckpt_verify(dst, NULL, NULL, report, &err), CKPT_ANSWER_NO);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, _i ? "crc-mismatch" : "torch-refuses", NULL));
+    ckpt_report_free(report);
 }
 END_TEST
 
@@ -350,6 +406,7 @@ int main(void)
     tcase_add_test(t, shards);
     tcase_add_test(t, another_shape);
     tcase_add_loop_test(t, a_tensor_without_elements, 0, 3);
+    tcase_add_loop_test(t, what_no_tensor_shows, 0, 2);
     tcase_add_loop_test(t, the_old_file_stays, 0, 4);
     tcase_add_test(t, the_old_directory_stays);
     tcase_add_loop_test(t, killed, 0, 2);
