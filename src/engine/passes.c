@@ -207,7 +207,7 @@ static ckpt_status count_copy(ckpt__passes *p, ckpt__pass_pull *pull, const code
     ckpt__copy_box_init(&box);
     for (uint32_t i = 0; i < c->n; i++)
         ckpt__copy_box_add(&box, dims[i], dims[c->n + i], dims[2 * c->n + i]);
-    return ckpt__pull_each_stage(&box, c->item, c->from_at, count_stage, &w, err);
+    return ckpt__pull_each_stage(&box, c->item, true, c->from_at, count_stage, &w, err);
 }
 
 ckpt_status ckpt__passes_pull(ckpt__passes *p, ckpt__pass_pull *pull, uint32_t storage, uint64_t begin, uint64_t end,

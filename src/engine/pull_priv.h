@@ -70,16 +70,17 @@ void ckpt__pull_box(const ckpt__pull *pull, const ckpt__held *copy, ckpt__copy_b
 ckpt_status ckpt__pull_rule(ckpt__pull *pull, ckpt__held *copy, ckpt_error *err);
 /* All bytes of a dense copy, as they are stored: compared, or added. */
 ckpt_status ckpt__pull_crc(ckpt__pull *pull, const ckpt__held *copy, const void *bytes, ckpt_error *err);
-/* Elements of a copy with holes that are converted, swapped or flipped go through a small buffer that stays in the cache: as many of
- * the inner dimensions as it holds at a time. gather: from the storage, in which the first element is byte `from`, to the buffer;
- * spread: from there to byte `to` behind the copy's first place. */
+/* Elements of a copy with holes that are converted, swapped or flipped go through a small buffer that stays in the cache: long runs of
+ * the source, as many as it holds, and one buffer after the other in the order of the source. gather: from the storage, in which
+ * the first element is byte `from`, to the buffer; spread: from there to byte `to` behind the copy's first place.
+ *   in_order: the storage is coded. No run of it is cut that the buffer holds: behind a buffer the decoder goes on to the next. */
 typedef struct ckpt__pull_part {
     uint64_t from, to;
     ckpt__copy_box gather, spread;
 } ckpt__pull_part;
 typedef ckpt_status ckpt__pull_stage_fn(void *ctx, const ckpt__pull_part *stage, ckpt_error *err);
-ckpt_status ckpt__pull_each_stage(const ckpt__copy_box *box, uint32_t item, uint64_t from_at, ckpt__pull_stage_fn *fn,
-                                  void *ctx, ckpt_error *err);
+ckpt_status ckpt__pull_each_stage(const ckpt__copy_box *box, uint32_t item, bool in_order, uint64_t from_at,
+                                  ckpt__pull_stage_fn *fn, void *ctx, ckpt_error *err);
 /* Do the elements of a copy lie side by side in the source, in whatever order? *sorted: its dimensions, the longest stride of the source
  * first. */
 bool ckpt__pull_is_dense(const ckpt__copy_box *box, const ckpt__op *op, ckpt__copy_box *sorted);

@@ -2,6 +2,7 @@
 #include "engine/pull.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 #include <zlib.h>
 #include "codec/crc32.h"
 #include "../counted_reads.h"
@@ -128,6 +129,64 @@ START_TEST(reads_are_few)
     ck_assert(ckpt__index_set_pieces(from, 0, two, pieces, 3, &err) == CKPT_OK);
     count_reads(from, to, 1, 2, 1024);
     forget(from, to);
+    remove_scratch();
+}
+END_TEST
+
+/* ---- what is turned, and more than one question holds */
+
+enum { TALL = 8192, WIDE = 2048, SLICE = 1024 }; /* the target's rows, its columns, and the rows of one question */
+static const char zeros[4 * SLICE * WIDE];
+
+/* The target is TALL x WIDE, and its columns lie side by side in the file, which is 64 MiB that nothing was written to. */
+static void ask_slices(ckpt_dtype to, unsigned *calls, uint64_t *given)
+{
+    static const int64_t shape[] = {TALL, WIDE}, turn[] = {1, TALL};
+    const ckpt__op_want want = {.from = CKPT_F32, .to = to};
+    static char out[4 * SLICE * WIDE];
+    uint64_t size = ckpt_dtype_size(to);
+    ckpt__index *from = counted_index(false), *target = counted_target(size * TALL * WIDE);
+    ck_assert_int_eq(truncate("counted", 4 * TALL * WIDE), 0);
+    ckpt__source_close(opened);
+    ck_assert_int_eq(ckpt__source_open("counted", &opened, &err), CKPT_OK);
+    from->storages[0].extent.size = from->storages[0].extent.length = 4 * TALL * WIDE;
+    counted_tensor(from, 2, shape, turn, 0, 0);
+    ckpt__index_add_tensor(target)->info =
+        (ckpt_tensor_info){.name = ckpt__s("t"), .dtype = to, .ndim = 2, .extra = &ckpt__no_extra};
+    ck_assert_int_eq(ckpt__index_set_view(target, 0, 0, shape, NULL, 0, &err), CKPT_OK);
+    ckpt__bond bond = {0};
+    ckpt__op op;
+    ckpt__plan_want asked = {.from = from, .to = target, .bonds = &bond, .bond_count = 1, .ops = &op, .op_count = 1};
+    ckpt__plan *plan;
+    ckpt__pull *pull;
+    ck_assert(ckpt__op_make(&want, "t", &op, &err) == CKPT_OK && ckpt__plan_new(&asked, &plan, &err) == CKPT_OK &&
+              ckpt__pull_new(plan, opened, true, 0, &pull, &err) == CKPT_OK);
+    read_calls = 0;
+    read_bytes = 0;
+    for (uint64_t row = 0; row < TALL; row += SLICE) {
+        memset(out, 1, sizeof out);
+        ck_assert_int_eq(ckpt__pull_bytes(pull, 0, row * WIDE * size, (row + SLICE) * WIDE * size, out, NULL, &err),
+                         CKPT_OK);
+        ck_assert(memcmp(out, zeros, SLICE * WIDE * size) == 0);
+    }
+    *calls = read_calls;
+    *given = read_bytes;
+    ckpt__pull_free(pull);
+    ckpt__plan_free(plan);
+    forget(from, target);
+}
+
+/* Runs are as long as a question has rows, converted or not. */
+START_TEST(converted_reads_are_as_few)
+{
+    unsigned plain, converted;
+    uint64_t plain_bytes, converted_bytes;
+    make_scratch();
+    ask_slices(CKPT_F32, &plain, &plain_bytes);
+    ask_slices(CKPT_BF16, &converted, &converted_bytes);
+    ck_assert_uint_eq(plain_bytes, 4 * TALL * WIDE);
+    ck_assert_uint_eq(converted_bytes, plain_bytes);
+    ck_assert_msg(converted <= plain + plain / 10, "%u reads, and %u where nothing is converted", converted, plain);
     remove_scratch();
 }
 END_TEST
@@ -294,6 +353,7 @@ int main(void)
     TCase *t = tcase_create("pull reads");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, reads_are_few);
+    tcase_add_test(t, converted_reads_are_as_few);
     tcase_add_test(t, parts_are_read_once);
     tcase_add_test(t, decoders_go_on);
     suite_add_tcase(s, t);
