@@ -4,6 +4,7 @@
 #include "codec/crc32.h"
 #include "engine/checked.h"
 #include "engine/elements.h"
+#include "engine/nested.h"
 #include "engine/passes.h"
 #include "engine/stream.h"
 #include "migrate/bytes_priv.h"
@@ -59,7 +60,7 @@ static uint64_t begin_of(const ckpt__bytes *b, size_t number)
 }
 
 /* May threads each read a part of it? What is coded is decoded by one. A storage with a CRC is not checked before by each of them, so
- * its parts have to be ranges of it. */
+ * its parts have to be ranges of it. A record is looked into, as it is read next; what is wrong with one is said by the reading. */
 static bool has_parts(const ckpt__bytes *b, const ckpt__bond *bond, ckpt__route route)
 {
     const ckpt__index *x = b->m->from;
@@ -69,7 +70,9 @@ static bool has_parts(const ckpt__bytes *b, const ckpt__bond *bond, ckpt__route 
         ckpt__view v = {.storage = bond->from};
         if (t)
             v = ckpt__view_of(x, t, i);
-        const ckpt__extent *e = &x->storages[v.storage].extent;
+        const ckpt__extent *e;
+        if (ckpt__extent_find(b->m->reader->source, x, v.storage, &e, NULL) < 0)
+            return false;
         bool ranges = route == CKPT__STRAIGHT || (!t->whole && !v.strides);
         can = (e->memory || e->coding == CKPT__STORED) && (ranges || !e->has_crc || ckpt__is_sound(e));
     }

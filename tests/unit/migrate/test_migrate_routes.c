@@ -7,6 +7,7 @@
 #include "base/strided.h"
 #include "codec/crc32.h"
 #include "engine/recipe_write.h"
+#include "model/nested.h"
 #include "given_reader.h"
 #include "../counted_reads.h"
 #include "../scratch.h"
@@ -36,14 +37,14 @@ ckpt_status __wrap_ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload 
 
 /* ---- the source */
 
-enum { STORAGES = 6, TENSORS = 7, ROOM = 4 << 20 };
+enum { STORAGES = 7, TENSORS = 8, ROOM = 4 << 20 };
 
 static unsigned char bytes[STORAGES][ROOM];
 
 typedef struct store {
     size_t size;
-    bool deflated, crc;
-    uint8_t swap; /* bytes */
+    bool deflated, crc, record; /* record: what the index knows is a record that has the bytes */
+    uint8_t swap;               /* bytes */
 } store;
 
 static const store stores[STORAGES] = {
@@ -53,6 +54,7 @@ static const store stores[STORAGES] = {
     {.size = 4 * 500001, .crc = true, .deflated = true},
     {.size = 4 * 600001, .crc = true}, /* of two tensors, side by side */
     {.size = 4 * 200020},              /* its tensor has a CRC */
+    {.size = 4 * 600001, .crc = true, .record = true},
 };
 
 typedef struct spec {
@@ -71,6 +73,7 @@ static const spec specs[TENSORS] = {
     {"half.0", CKPT_F32, 4, 1, {300000}, {1}, 0, CKPT_F64},
     {"half.1", CKPT_F32, 4, 1, {300001}, {1}, 300000, CKPT_I32},
     {"own", CKPT_F32, 5, 1, {200001}, {1}, 5, CKPT_BF16},
+    {"record", CKPT_F32, 6, 1, {600001}, {1}, 0, CKPT_BF16},
 };
 
 /* The elements one by one, in C order. */
@@ -108,6 +111,33 @@ static size_t deflate_all(const unsigned char *data, size_t n, unsigned char *ou
     return room - z.avail_out;
 }
 
+/* The record is looked into. */
+static ckpt__extent in_record;
+
+static ckpt_status look(const ckpt__source *source, const ckpt__extent *e, const char *what, ckpt__nested_place **out,
+                        ckpt_error *because)
+{
+    (void)source;
+    (void)e;
+    (void)what;
+    (void)because;
+    ck_assert_ptr_nonnull(*out = calloc(1, sizeof **out));
+    (*out)->extent = in_record;
+    return CKPT_OK;
+}
+
+static void hide_in_record(ckpt__extent *e, const spec *s)
+{
+    ckpt__nested *n = ckpt__arena_array(made->arena, 1, sizeof *n);
+    ckpt__records *records = ckpt__index_records(made);
+    ck_assert(n && records);
+    records->look = look;
+    *n = (ckpt__nested){.records = records, .offset = e->offset, .shape = s->shape, .ndim = 1, .dtype = CKPT_F32};
+    in_record = *e;
+    *e = (ckpt__extent){
+        .file = e->file, .coding = CKPT__NESTED, .has_crc = true, .length = e->length, .size = e->size, .nested = n};
+}
+
 /* damaged: a byte of this storage is another than its CRC is of, STORAGES: none is. The file is longer than what is used of it. */
 static void make_source(uint32_t damaged, size_t place)
 {
@@ -137,6 +167,8 @@ static void make_source(uint32_t damaged, size_t place)
         e->coding = stores[i].deflated ? CKPT__DEFLATE : CKPT__STORED;
         e->length = e->coding == CKPT__STORED ? e->size : deflate_all(bytes[i], stores[i].size, coded, sizeof coded);
         ck_assert_uint_eq(fwrite(e->coding == CKPT__STORED ? bytes[i] : coded, 1, e->length, f), e->length);
+        if (stores[i].record)
+            hide_in_record(e, &specs[TENSORS - 1]);
     }
     ck_assert_int_eq(fclose(f), 0);
     for (size_t i = 0; i < TENSORS; i++) {
@@ -225,6 +257,36 @@ START_TEST(read_once)
 }
 END_TEST
 
+/* Of several threads, each reads parts of what lies in a record. One more than the test's own is waited for. */
+START_TEST(a_record_has_parts)
+{
+    static unsigned char want[ROOM], have[ROOM];
+    const char *others[TENSORS - 1];
+    for (size_t i = 0; i + 1 < TENSORS; i++)
+        others[i] = specs[i].name;
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
+        ckpt_reader *r;
+        make_source(STORAGES, 0);
+        o.to = "ckpt";
+        o.force = o.no_sync = true;
+        o.threads = threads;
+        o.drop = others;
+        o.drop_count = TENSORS - 1;
+        give_reader(opened, made);
+        read_threads_of = threads > 1 ? 2 : 0;
+        ck_assert_msg(ckpt_migrate("source", "out", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+        read_threads_of = 0;
+        ck_assert_msg(threads == 1 ? read_threads == 1 : read_threads > 1, "%u of %u threads read", read_threads,
+                      threads);
+        size_t n = elements(&specs[TENSORS - 1], false, want);
+        ck_assert(ckpt_reader_open("out", NULL, &r, &err) == CKPT_OK && ckpt_reader_tensor_count(r) == 1);
+        ck_assert(ckpt_reader_read(r, 0, have, n, &err) == CKPT_OK && memcmp(have, want, n) == 0);
+        ckpt_reader_close(r);
+    }
+}
+END_TEST
+
 /* One byte of a storage is wrong: nothing is written, and the same is said, however it is read. */
 START_TEST(one_wrong_byte)
 {
@@ -259,6 +321,7 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, any_block);
     tcase_add_test(t, read_once);
+    tcase_add_test(t, a_record_has_parts);
     tcase_add_test(t, one_wrong_byte);
     suite_add_tcase(s, t);
     return run_suite(s);
