@@ -6,7 +6,8 @@
 #include "engine/joined.h"
 #include "engine/stream.h"
 
-/* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost. */
+/* Are the bytes of storage i there, and are they what was written? A CRC that does not match makes them lost, and so does a record of
+ * a kind that is not read. */
 static ckpt_status storage_is_whole(ckpt__migration *m, size_t i, bool *whole, char *why, size_t size, ckpt_error *err)
 {
     const ckpt__storage *s = &m->from->storages[i];
@@ -21,13 +22,14 @@ static ckpt_status storage_is_whole(ckpt__migration *m, size_t i, bool *whole, c
     if (!s->extent.has_crc && s->extent.coding == CKPT__STORED)
         return CKPT_OK;
     ckpt_status status = ckpt__read_storage(m->reader->source, m->from, i, true, NULL, NULL, &said);
-    if (status != CKPT_E_DAMAGED) {
+    bool unread = status == CKPT_E_UNSUPPORTED && s->extent.coding == CKPT__NESTED;
+    if (status != CKPT_E_DAMAGED && !unread) {
         if (status < 0 && err)
             *err = said;
         return status;
     }
     *whole = false;
-    snprintf(why, size, "its bytes are damaged: %.200s", said.message);
+    snprintf(why, size, "its bytes are %s: %.700s", unread ? "not read" : "damaged", said.message);
     return CKPT_OK;
 }
 
@@ -73,7 +75,7 @@ static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whol
 {
     const ckpt__index *x = m->from;
     size_t end = ckpt__tensor_end(x, i);
-    char text[300] = "";
+    char text[800] = "";
     bool fine = true;
     ckpt_status status = CKPT_OK;
     for (size_t k = i; status == CKPT_OK && fine && k < end; k++) {
@@ -127,7 +129,7 @@ ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err)
     m->cut_count = x->tensor_count;
     ckpt_status status = whole && why && m->cut_out ? note_unread(m, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
-        char text[300] = "";
+        char text[800] = "";
         status = storage_is_whole(m, i, &whole[i], text, sizeof text, err);
         if (status == CKPT_OK && !whole[i] && !(why[i] = ckpt__arena_copy(x->arena, text, strlen(text))))
             status = ckpt__migration_no_memory(err);

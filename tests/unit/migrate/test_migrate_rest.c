@@ -328,6 +328,33 @@ START_TEST(persistent_ids_of_others)
 }
 END_TEST
 
+/* A record of a distributed checkpoint that is not read is one tensor that is not recovered: the run that writes nothing says so, too. */
+START_TEST(salvage_of_a_record)
+{
+    char source[1200];
+    snprintf(source, sizeof source, "%s/tests/data/dcp/torch-2.15", getenv("srcdir"));
+    ck_assert_int_eq(migrate(source, "ckpt", at("a")), CKPT_E_UNSUPPORTED);
+    options.salvage = true;
+    for (int dry = 1; dry >= 0; dry--) {
+        ckpt_report_free(report);
+        report = ckpt_report_new();
+        options.dry_run = dry;
+        migrates(source, "ckpt", at("a"));
+        ck_assert_uint_eq(ckpt_report_count_code(report, "not-recovered"), 1);
+        const ckpt_finding *f = ckpt_report_find(report, "not-recovered", "model.conjugated");
+        ck_assert_msg(f && strstr(f->message, "its bytes are not read: ") &&
+                          strstr(f->message, "to be conjugated, and such records are not read") &&
+                          strstr(f->message, "save what resolve_conj() returns"),
+                      "%s", f ? f->message : "no finding");
+        ck_assert_int_eq(access(at("a"), F_OK), dry ? -1 : 0);
+    }
+    ckpt_reader *from = opened(source), *to = opened(at("a"));
+    ck_assert_uint_eq(ckpt_reader_tensor_count(to) + 1, ckpt_reader_tensor_count(from)); /* each was read back */
+    ckpt_reader_close(from);
+    ckpt_reader_close(to);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate_rest");
@@ -341,6 +368,7 @@ int main(void)
     tcase_add_test(t, settings_beside_torch_weights);
     tcase_add_test(t, a_tensor_is_lost_once);
     tcase_add_test(t, persistent_ids_of_others);
+    tcase_add_test(t, salvage_of_a_record);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
