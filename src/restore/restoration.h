@@ -27,6 +27,7 @@ typedef struct ckpt__item {
     ckpt_dtype cast;    /* by a rule or the policy; NONE */
     void *data;         /* the place on the target: the caller's, ours as it is, or new */
     bool fresh;         /* data is a new allocation (of its own or its arena's) */
+    ckpt__copied done;  /* of what no bond fills: what became of data (zeros, a number); else UNTOUCHED */
 } ckpt__item;
 
 /* One scalar with its new value, converted and checked before the first byte moves. */
@@ -76,7 +77,6 @@ typedef struct ckpt__target_state {
     ckpt__item *items;            /* one a binding */
     bool *consumed;               /* one a canonical entry */
     bool *replaced;               /* one a binding: it is new in the state, and has another shape in the checkpoint */
-    bool zeroed;                  /* a place of the state was zeroed, or was about to be */
     ckpt_str prefix;              /* what the checkpoint has before the names that are missing; data NULL: not found */
     bool prefix_outside;          /* ... and that is no part of the model that was found */
     int prefix_searches;          /* how often a prefix was looked for: each look costs a walk over all entries */

@@ -248,18 +248,31 @@ static ckpt_status zero(ckpt__restorer *r, ckpt__target_state *side, size_t i, c
     ckpt__strided place;
     if (item->fresh)
         return CKPT_OK;
-    side->zeroed = true;
+    side->items[i].done = CKPT__TORN;
     ckpt__strided_init(&place, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
     return ckpt__put_zeros(&r->lanes, item->target, item->data, &place, err);
 }
 
-/* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors. */
+/* The number that becomes the tensor of a binding, as its one element. False: it is none. */
+static bool number_of(ckpt__restorer *r, const ckpt__target_state *side, size_t i, unsigned char bytes[16])
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    const ckpt__item *item = &side->items[i];
+    ckpt_status status;
+    ckpt__number n;
+    return item->tensor == SIZE_MAX && item->entry != SIZE_MAX && b->nbytes &&
+           ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, NULL) &&
+           ckpt__restore_element(&n, b->dtype, bytes); /* as the match saw */
+}
+
+/* Tensors that were not in the checkpoint and change their device, or start at zero, and numbers that become tensors on a device. */
 static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++) {
         const ckpt__binding *b = &side->state->bindings[i];
-        const ckpt__item *item = &side->items[i];
+        ckpt__item *item = &side->items[i];
+        unsigned char bytes[16] = {0};
         if (item->tensor != SIZE_MAX || b->nbytes == 0)
             continue;
         if (item->fate == CKPT__ZEROED)
@@ -268,16 +281,25 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_
             status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
                                       b->nbytes, err);
         status = ckpt__fail_tensor(err, status, b->name);
-        if (item->entry == SIZE_MAX)
+        if (status < 0 || item->target.type == CKPT_DEVICE_CPU || !number_of(r, side, i, bytes))
             continue;
-        ckpt__number n;
-        unsigned char bytes[16] = {0};
-        ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, err);
-        if (status == CKPT_OK && ckpt__restore_element(&n, b->dtype, bytes)) /* as the match saw */
-            status = ckpt__fail_tensor(
-                err, ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err), b->name);
+        item->done = CKPT__TORN;
+        status = ckpt__fail_tensor(
+            err, ckpt__put_bytes(&r->lanes, item->target, item->data, bytes, (size_t)b->nbytes, err), b->name);
+        if (status == CKPT_OK)
+            item->done = CKPT__COMPLETE;
     }
     return status;
+}
+
+/* Numbers that become tensors in host memory: last, as no device can fail then. */
+static void put_numbers(ckpt__restorer *r, const ckpt__target_state *side)
+{
+    for (size_t i = 0; i < side->state->count; i++) {
+        unsigned char bytes[16] = {0};
+        if (side->items[i].target.type == CKPT_DEVICE_CPU && number_of(r, side, i, bytes))
+            memcpy(side->items[i].data, bytes, (size_t)side->state->bindings[i].nbytes);
+    }
 }
 
 /* ---- reports */
@@ -304,21 +326,30 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt
     return CKPT_OK;
 }
 
+static void report_copied(ckpt__target_state *side, size_t binding, ckpt__copied done)
+{
+    static const char *const codes[] = {"untouched", "torn", "complete"};
+    if (side->items[binding].fresh) /* it is given back, and the old memory still holds what it held */
+        done = CKPT__UNTOUCHED;
+    ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
+                     side->state->bindings[binding].name.data, NULL, "%s when the restore stopped",
+                     done == CKPT__UNTOUCHED ? "not yet touched"
+                     : done == CKPT__TORN    ? "partly overwritten"
+                                             : "restored");
+}
+
 /* After damage: what of each state is as before, what is new and whole, what is neither. */
 static void report_torn(ckpt__restorer *r)
 {
-    static const char *const codes[] = {"untouched", "torn", "complete"};
-    for (size_t i = 0; i < r->bonds.count; i++) {
-        const ckpt__owner *owner = &r->bonds.owners[i];
-        const ckpt__target_state *side = &r->sides[owner->state];
-        /* New memory is given back and the old one still holds what it held. */
-        ckpt__copied done = side->items[owner->binding].fresh ? CKPT__UNTOUCHED : r->bonds.done[i];
-        ckpt__report_add(side->report, done == CKPT__TORN ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, codes[done],
-                         side->state->bindings[owner->binding].name.data, NULL, "%s when the restore stopped",
-                         done == CKPT__UNTOUCHED ? "not yet touched"
-                         : done == CKPT__TORN    ? "partly overwritten"
-                                                 : "restored");
-    }
+    for (size_t i = 0; i < r->bonds.count; i++)
+        report_copied(&r->sides[r->bonds.owners[i].state], r->bonds.owners[i].binding, r->bonds.done[i]);
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; i < r->sides[n].state->count; i++) {
+            const ckpt__item *item = &r->sides[n].items[i];
+            if (item->tensor == SIZE_MAX && (item->entry != SIZE_MAX || item->fate == CKPT__ZEROED) &&
+                r->sides[n].state->bindings[i].nbytes)
+                report_copied(&r->sides[n], i, item->done);
+        }
 }
 
 /* ---- all of it */
@@ -329,15 +360,19 @@ static bool touched(const ckpt__restorer *r, size_t side)
         if (r->bonds.owners[i].state == side && r->bonds.done[i] != CKPT__UNTOUCHED &&
             !r->sides[side].items[r->bonds.owners[i].binding].fresh)
             return true;
+    for (size_t i = 0; i < r->sides[side].state->count; i++)
+        if (r->sides[side].items[i].done != CKPT__UNTOUCHED && !r->sides[side].items[i].fresh)
+            return true;
     return false;
 }
 
-/* All bytes are in their places: the scalars, our new memory, and last the values that hooks take. Where one does not, the
+/* All bytes are in their places: the numbers and scalars, our new memory, and last the values that hooks take. Where one does not, the
  * values of the states behind it are old. */
 static ckpt_status hand_over(ckpt__restorer *r, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t n = 0; n < r->count; n++) {
+        put_numbers(r, &r->sides[n]);
         ckpt__restore_apply_scalars(&r->sides[n]);
         adopt(&r->sides[n]);
         r->sides[n].state->poisoned = false;
@@ -376,7 +411,7 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
     if (status == CKPT_OK)
         return hand_over(r, err);
     for (size_t n = 0; n < r->count; n++) {
-        if (started && (touched(r, n) || r->sides[n].zeroed))
+        if (started && touched(r, n))
             r->sides[n].state->poisoned = true;
         ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
     }

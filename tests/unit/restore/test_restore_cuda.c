@@ -139,6 +139,51 @@ static void nth_failure(const void *arg)
     close_live(&l, 1);
 }
 
+/* A number becomes the tensor `step`, which is the caller's: on the host it is put last, on a device the state is poisoned. */
+static void nth_failure_of_a_number(const void *arg)
+{
+    int device = *(const int *)arg, changed = 0;
+    const ckpt_device none = {CKPT_DEVICE_NONE, -1};
+    double number = 5;
+    float *w = alloc(-1, SMALL * 4), *step = alloc(device, 4);
+    put(-1, w, SMALL, 2);
+    ckpt_state *s = ckpt_state_new();
+    bind(s, "w", NULL, CKPT_ROLE_PARAM, 2, small_shape, NULL, w, none);
+    REQUIRE_OK(ckpt_state_f64(s, "optimizer.w.step", &number, &err));
+    REQUIRE_OK(ckpt_save(s, path, NULL, &err));
+    ckpt_state_free(s);
+    ckpt_restore_options o = with_map("cuda:1");
+    o.optimizer = device < 0 ? CKPT_OPTIMIZER_PLAIN : CKPT_OPTIMIZER_FUSED;
+    ckpt_report *r = ckpt_report_new();
+    bool clean = false;
+    for (uint64_t n = 1; !clean; n++) {
+        s = ckpt_state_new();
+        bind(s, "w", NULL, CKPT_ROLE_PARAM, 2, small_shape, NULL, NULL, none);
+        bind(s, NULL, "w", CKPT_ROLE_STEP, 0, NULL, NULL, step, none);
+        put(device, step, 1, -1);
+        FAKE(fakecuda_fail_at)(n, CUDA_ERROR_UNKNOWN, 1);
+        ckpt_status status = ckpt_restore(s, path, &o, r, &err);
+        clean = FAKE(fakecuda_failed_call)() == NULL;
+        FAKE(fakecuda_fail_at)(0, 0, 1);
+        bool old = holds(device, step, 1, -1), poisoned = ckpt_state_poisoned(s);
+        REQUIRE(old || holds(device, step, 1, 5));
+        REQUIRE(status != CKPT_OK || (!old && !poisoned));
+        REQUIRE(status == CKPT_OK || old || (poisoned && device >= 0));
+        if (status != CKPT_OK && poisoned)
+            REQUIRE(ckpt_report_find(r, "torn", "optimizer.w.step") ||
+                    ckpt_report_find(r, "complete", "optimizer.w.step"));
+        else if (ckpt_report_find(r, "untouched", "w")) /* the copying had begun */
+            REQUIRE(ckpt_report_find(r, "untouched", "optimizer.w.step"));
+        changed += status != CKPT_OK && !old;
+        REQUIRE(n < 2000);
+        ckpt_state_free(s);
+    }
+    REQUIRE(device < 0 ? !changed : changed > 0);
+    ckpt_report_free(r);
+    release(-1, w);
+    release(device, step);
+}
+
 /* Managed memory has no device of its own: the host reaches it, and so it is saved and filled like host memory. */
 static void managed(const void *arg)
 {
@@ -416,6 +461,8 @@ START_TEST(each_driver_call_fails_in_turn)
     expect_success(nth_failure, (int[]){1, 0}, two);
     expect_success(nth_failure, (int[]){0, 0}, two);
     expect_success(nth_failure, (int[]){0, 1}, two);
+    expect_success(nth_failure_of_a_number, (int[]){-1}, two);
+    expect_success(nth_failure_of_a_number, (int[]){1}, two);
 }
 END_TEST
 
