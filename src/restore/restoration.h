@@ -123,6 +123,13 @@ typedef struct ckpt__restorer {
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_scalars(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
 ckpt_status ckpt__restore_place(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err);
+/* shared.c: once all sides have their targets, CKPT_E_MISMATCH where two of them share memory and get different content. */
+ckpt_status ckpt__restore_shared(ckpt__restorer *r, ckpt_error *err);
+/* Will the binding have new memory? The placement is known. */
+bool ckpt__restore_is_new(const ckpt__target_state *side, size_t binding);
+/* The number that becomes the tensor of a binding, as its one element. False: it is none. */
+bool ckpt__restore_number_of(ckpt__restorer *r, const ckpt__target_state *side, size_t binding,
+                             unsigned char bytes[16]);
 /* bonds.c: the plan, once each item has its memory; and all bytes to their places (look_only: they are read and checked alone). */
 ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err);
 ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err);

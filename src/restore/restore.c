@@ -161,13 +161,27 @@ static void free_side(ckpt__target_state *side)
 
 /* ---- memory of ours on the target */
 
+static bool arena_is_new(const ckpt__target_state *side, size_t a)
+{
+    const ckpt__state_arena *arena = &side->state->arenas[a];
+    return side->arena_device[a].type != CKPT_DEVICE_NONE &&
+           (!arena->data || !ckpt_device_equal(arena->device, side->arena_device[a]));
+}
+
+bool ckpt__restore_is_new(const ckpt__target_state *side, size_t i)
+{
+    const ckpt__binding *b = &side->state->bindings[i];
+    if (b->arena != SIZE_MAX)
+        return arena_is_new(side, b->arena);
+    return b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), side->items[i].target));
+}
+
 static ckpt_status allocate(ckpt__target_state *side, ckpt_error *err)
 {
     ckpt_state *s = side->state;
     ckpt_status status = CKPT_OK;
     for (size_t a = 0; status == CKPT_OK && a < s->arena_count; a++)
-        if (side->arena_device[a].type != CKPT_DEVICE_NONE &&
-            (!s->arenas[a].data || !ckpt_device_equal(s->arenas[a].device, side->arena_device[a])))
+        if (arena_is_new(side, a))
             status = ckpt__memory_new(side->arena_device[a], s->arenas[a].nbytes, &side->arena_data[a], err);
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
@@ -176,7 +190,7 @@ static ckpt_status allocate(ckpt__target_state *side, ckpt_error *err)
             void *base = side->arena_data[b->arena] ? side->arena_data[b->arena] : s->arenas[b->arena].data;
             item->data = (char *)base + b->arena_offset;
             item->fresh = side->arena_data[b->arena] != NULL;
-        } else if (b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), item->target))) {
+        } else if (ckpt__restore_is_new(side, i)) {
             status = ckpt__fail_tensor(err, ckpt__memory_new(item->target, b->nbytes, &item->data, err), b->name);
             item->fresh = status == CKPT_OK;
         } else
@@ -253,8 +267,7 @@ static ckpt_status zero(ckpt__restorer *r, ckpt__target_state *side, size_t i, c
     return ckpt__put_zeros(&r->lanes, item->target, item->data, &place, err);
 }
 
-/* The number that becomes the tensor of a binding, as its one element. False: it is none. */
-static bool number_of(ckpt__restorer *r, const ckpt__target_state *side, size_t i, unsigned char bytes[16])
+bool ckpt__restore_number_of(ckpt__restorer *r, const ckpt__target_state *side, size_t i, unsigned char bytes[16])
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
@@ -281,7 +294,7 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_
             status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
                                       b->nbytes, err);
         status = ckpt__fail_tensor(err, status, b->name);
-        if (status < 0 || item->target.type == CKPT_DEVICE_CPU || !number_of(r, side, i, bytes))
+        if (status < 0 || item->target.type == CKPT_DEVICE_CPU || !ckpt__restore_number_of(r, side, i, bytes))
             continue;
         item->done = CKPT__TORN;
         status = ckpt__fail_tensor(
@@ -297,7 +310,7 @@ static void put_numbers(ckpt__restorer *r, const ckpt__target_state *side)
 {
     for (size_t i = 0; i < side->state->count; i++) {
         unsigned char bytes[16] = {0};
-        if (side->items[i].target.type == CKPT_DEVICE_CPU && number_of(r, side, i, bytes))
+        if (side->items[i].target.type == CKPT_DEVICE_CPU && ckpt__restore_number_of(r, side, i, bytes))
             memcpy(side->items[i].data, bytes, (size_t)side->state->bindings[i].nbytes);
     }
 }
@@ -453,6 +466,8 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
         ckpt__reader_forget_names(r.reader);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = prepare(&r, &r.sides[i], err);
+    if (status == CKPT_OK)
+        status = ckpt__restore_shared(&r, err);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = report_done(&r, &r.sides[i], err);
     bool moving = status == CKPT_OK;

@@ -52,14 +52,16 @@ static void start(ckpt__strided *it, const ckpt__binding *b)
     ckpt__strided_init(it, b->shape, b->strides, b->ndim, ckpt_dtype_size(b->dtype));
 }
 
-/* Exactly: marks the bytes of one in a bitmap of the common range, and looks for the other's. -1: no memory. */
-static int touch(const ckpt__binding *a, const ckpt__binding *b)
+/* Marks the bytes of one in a bitmap of the common range, and looks for the other's. */
+int ckpt__bindings_touch(const ckpt__binding *a, const ckpt__binding *b)
 {
     uintptr_t begin = (uintptr_t)a->data > (uintptr_t)b->data ? (uintptr_t)a->data : (uintptr_t)b->data;
     uintptr_t a_end = (uintptr_t)a->data + a->span, b_end = (uintptr_t)b->data + b->span,
               end = a_end < b_end ? a_end : b_end;
     if (begin >= end)
         return 0;
+    if (a->span == a->nbytes && b->span == b->nbytes) /* neither has gaps */
+        return 1;
     unsigned char *bits = calloc((end - begin) / 8 + 1, 1);
     if (!bits)
         return -1;
@@ -92,8 +94,9 @@ static ckpt_status refuse(const ckpt_state *state, size_t a, size_t b, ckpt_erro
 static ckpt_status compare(const ckpt_state *state, size_t a, size_t b, ckpt_error *err)
 {
     interval x = interval_of(state, a), y = interval_of(state, b);
-    int hit =
-        x.arena == y.arena && x.begin < y.end && y.begin < x.end ? touch(&state->bindings[a], &state->bindings[b]) : 0;
+    int hit = x.arena == y.arena && x.begin < y.end && y.begin < x.end
+                  ? ckpt__bindings_touch(&state->bindings[a], &state->bindings[b])
+                  : 0;
     return hit < 0 ? ckpt__fail_memory(err, "overlap check", 0) : hit ? refuse(state, a, b, err) : CKPT_OK;
 }
 

@@ -188,7 +188,9 @@ ckpt_device ckpt__memory_device(const ckpt_memory *m);
  * have. */
 ckpt_status ckpt__state_moments(const ckpt_state *state, ckpt_report *report, ckpt_error *err);
 
-/* overlap.c: CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
+/* overlap.c: do two bindings that have their memory share a byte? 1: yes; 0: no; -1: no memory to tell. */
+int ckpt__bindings_touch(const ckpt__binding *a, const ckpt__binding *b);
+/* CKPT_E_MISMATCH naming both where the new binding's bytes are another's. Adds it otherwise. */
 ckpt_status ckpt__spans_add(ckpt_state *state, size_t binding, ckpt_error *err);
 /* Takes bindings [first, first + count) out and gives them the places in `to`, one a binding. After a failure they have
  * the places of before. */

@@ -178,6 +178,94 @@ START_TEST(many_binds_stay_cheap_and_overlaps_are_seen)
 }
 END_TEST
 
+/* ---- memory of two states */
+
+typedef struct bound {
+    const char *name;
+    ckpt_dtype dtype;
+    ckpt_role role;
+    uint32_t ndim;
+    int64_t shape[2], strides[2];
+    int at; /* of the buffer */
+} bound;
+
+/* A file of a {1, 2, 3, 4}, b {5, 6, 7, 8} and a number, the step of a. Each state binds one tensor of a buffer of -1. */
+static const struct {
+    bool refused;
+    bound one, two;
+    float want[8];
+} sharing[] = {
+    {true, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {"b", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {0}},
+    {true, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 3}, {"b", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {0}},
+    {true, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 1}, {0}},
+    {true, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {2}, 0}, {0}},
+    {true, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {"a", CKPT_I32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {0}},
+    {true, {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0}, {"new", CKPT_F32, CKPT_ROLE_PARAM, 1, {2}, {1}, 3}, {0}},
+    {false,
+     {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0},
+     {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0},
+     {1, 2, 3, 4, -1, -1, -1, -1}},
+    {false,
+     {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0},
+     {"b", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 4},
+     {1, 2, 3, 4, 5, 6, 7, 8}},
+    {false,
+     {"a", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {2}, 0},
+     {"b", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {2}, 1},
+     {1, 5, 2, 6, 3, 7, 4, 8}},
+    {false,
+     {NULL, CKPT_F32, CKPT_ROLE_STEP, 0, {0}, {0}, 2},
+     {NULL, CKPT_F32, CKPT_ROLE_STEP, 0, {0}, {0}, 2},
+     {-1, -1, 9, -1, -1, -1, -1, -1}},
+    {false,
+     {"new", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 0},
+     {"newer", CKPT_F32, CKPT_ROLE_PARAM, 1, {4}, {1}, 2},
+     {-1, -1, -1, -1, -1, -1, -1, -1}},
+};
+
+START_TEST(two_states_share_what_is_the_same)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = {.allow_missing = true, .allow_unexpected = true, .allow_cast = true};
+    const int64_t four[] = {4};
+    float values[8] = {1, 2, 3, 4, 5, 6, 7, 8}, buffer[12];
+    double nine = 9;
+    ckpt_state *s = ckpt_state_new();
+    bind_tensor(s, "a", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, NULL, values);
+    bind_tensor(s, "b", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, four, NULL, values + 4);
+    OK(ckpt_state_f64(s, "optimizer.a.step", &nine, &err));
+    OK(ckpt_save(s, in_folder("two.safetensors"), NULL, &err));
+    ckpt_state_free(s);
+    for (size_t i = 0; i < sizeof sharing / sizeof *sharing; i++) {
+        ckpt_state *states[] = {ckpt_state_new(), ckpt_state_new()};
+        ckpt_report *reports[] = {ckpt_report_new(), ckpt_report_new()};
+        for (int k = 0; k < 2; k++) {
+            const bound *t = k ? &sharing[i].two : &sharing[i].one;
+            bind_tensor(states[k], t->name, t->name ? NULL : "a", t->role, t->dtype, t->ndim, t->shape, t->strides,
+                        buffer + t->at);
+        }
+        for (int k = 0; k < 12; k++)
+            buffer[k] = -1;
+        ckpt_status status = ckpt_restore_many(states, 2, in_folder("two.safetensors"),
+                                               (const ckpt_restore_options *[]){&o, &o}, reports, &err);
+        const ckpt_finding *f = ckpt_report_find(reports[0], "overlap", sharing[i].one.name),
+                           *g = ckpt_report_find(reports[1], "overlap", sharing[i].two.name);
+        ck_assert_msg(status == (sharing[i].refused ? CKPT_E_MISMATCH : CKPT_OK), "case %zu: %d %s", i, status,
+                      err.message);
+        ck_assert_msg(!f == !sharing[i].refused && !g == !f, "case %zu", i);
+        ck_assert(!f || (strstr(f->message, "in states[0]") && strstr(f->message, "in states[1]")));
+        ck_assert(!f || (strstr(err.message, "in states[0]") && strstr(err.message, sharing[i].two.name)));
+        for (int k = 0; k < 8; k++)
+            ck_assert_msg(buffer[k] == (f ? -1 : sharing[i].want[k]), "case %zu: %g at %d", i, (double)buffer[k], k);
+        for (int k = 0; k < 2; k++) {
+            ck_assert(!ckpt_state_poisoned(states[k]));
+            ckpt_state_free(states[k]);
+            ckpt_report_free(reports[k]);
+        }
+    }
+}
+END_TEST
+
 /* ---- tensors of one storage */
 
 START_TEST(ties_are_kept_and_broken_ones_seen)
@@ -326,6 +414,7 @@ int main(void)
     tcase_add_test(t, bind_refuses_what_cannot_be_restored);
     tcase_add_test(t, a_refused_bind_leaves_nothing);
     tcase_add_test(t, many_binds_stay_cheap_and_overlaps_are_seen);
+    tcase_add_test(t, two_states_share_what_is_the_same);
     tcase_add_test(t, ties_are_kept_and_broken_ones_seen);
     tcase_add_test(t, a_transposed_view_is_no_tie);
     tcase_add_test(t, a_view_far_into_a_coded_storage_is_converted);
