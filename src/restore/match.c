@@ -192,6 +192,19 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, si
 
 /* ---- names tied in the state */
 
+/* One is not the other, whatever their bytes. */
+static ckpt_status tie_differs(ckpt__target_state *side, const ckpt__alias *a, const ckpt_tensor_info *of,
+                               const ckpt_tensor_info *tied, ckpt_error *err)
+{
+    char have[200], want[200];
+    ckpt__shape_text(have, sizeof have, tied->shape, tied->ndim);
+    ckpt__shape_text(want, sizeof want, of->shape, of->ndim);
+    return ckpt__target_note(
+        side, CKPT_SEVERITY_ERROR, "tie-broken", a->name.data, "bind it as a tensor of its own instead of an alias",
+        err, "the state ties it to '%s', and the checkpoint holds it as %s %s, and '%s' as %s %s", a->of.data,
+        ckpt_dtype_name(tied->dtype), have, a->of.data, ckpt_dtype_name(of->dtype), want);
+}
+
 static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, const ckpt__alias *a, ckpt_error *err)
 {
     const ckpt__index *x = r->reader->index;
@@ -207,6 +220,8 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, cons
     const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
     if (ckpt__same_view(p, q))
         return CKPT_OK;
+    if (p->info.dtype != q->info.dtype || !ckpt__same_shape(p->info.shape, p->info.ndim, q->info.shape, q->info.ndim))
+        return tie_differs(side, a, &p->info, &q->info, err);
     uint32_t c1, c2;
     bool check = !r->sides[0].options.no_verify;
     ckpt_status status = ckpt__reader_crc32(r->reader, item->tensor, check, &c1, err);
@@ -214,7 +229,7 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, cons
         status = ckpt__reader_crc32(r->reader, e->tensor, check, &c2, err);
     if (status < 0)
         return status;
-    if (p->info.nbytes == q->info.nbytes && c1 == c2)
+    if (c1 == c2)
         return CKPT_OK;
     return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "tie-broken", a->name.data,
                              "bind it as a tensor of its own instead of an alias", err,

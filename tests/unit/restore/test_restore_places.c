@@ -296,6 +296,35 @@ START_TEST(ties_are_kept_and_broken_ones_seen)
 }
 END_TEST
 
+/* The same bytes in another dtype or shape are another tensor. */
+START_TEST(a_tie_has_one_dtype_and_shape)
+{
+    static const struct {
+        ckpt_dtype dtype;
+        uint32_t ndim;
+        int64_t shape[2];
+        const char *says;
+    } cases[] = {{CKPT_I32, 1, {6}, "holds it as int32 [6], and 'wte' as float32 [6]"},
+                 {CKPT_F32, 2, {2, 3}, "holds it as float32 [2, 3], and 'wte' as float32 [6]"}};
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    ckpt_error err = CKPT_ERROR_INIT;
+    float one[6] = {1, 2, 3}, two[6] = {1, 2, 3}, tied[6] = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckpt_state *untied = ckpt_state_new(), *s = ckpt_state_new();
+        bind_tensor(untied, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, one);
+        bind_tensor(untied, "head", NULL, CKPT_ROLE_PARAM, cases[i].dtype, cases[i].ndim, cases[i].shape, NULL, two);
+        bind_tensor(s, "wte", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ln_shape, NULL, tied);
+        OK(ckpt_state_alias(s, "head", "wte", &err));
+        OK(ckpt_save(untied, in_folder("a.safetensors"), NULL, &err));
+        refused(s, &o, "tie-broken", "head");
+        ck_assert_int_eq(ckpt_restore(s, in_folder("a.safetensors"), NULL, NULL, &err), CKPT_E_MISMATCH);
+        ck_assert_msg(strstr(err.message, cases[i].says) != NULL, "%s", err.message);
+        ckpt_state_free(untied);
+        ckpt_state_free(s);
+    }
+}
+END_TEST
+
 /* torch's file of two tensors that share one deflated storage of n floats. */
 static void put_torch(const char *path, const float *data, int64_t n, const char *one, const view *v, const char *two,
                       const view *w)
@@ -416,6 +445,7 @@ int main(void)
     tcase_add_test(t, many_binds_stay_cheap_and_overlaps_are_seen);
     tcase_add_test(t, two_states_share_what_is_the_same);
     tcase_add_test(t, ties_are_kept_and_broken_ones_seen);
+    tcase_add_test(t, a_tie_has_one_dtype_and_shape);
     tcase_add_test(t, a_transposed_view_is_no_tie);
     tcase_add_test(t, a_view_far_into_a_coded_storage_is_converted);
     tcase_add_test(t, a_coded_storage_is_decoded_into_its_place);
