@@ -42,6 +42,25 @@ static ckpt_status find_op(ckpt__restorer *r, const ckpt__op_want *want, const c
     return ckpt__op_make(want, what, &b->ops[b->op_count++], err);
 }
 
+/* A step of shape [] and one of shape [1] are one element, and a plan wants one shape: the place has the source's. */
+static bool take_shape(const ckpt__restorer *r, const ckpt__target_state *side, size_t binding, ckpt_tensor_info *place)
+{
+    const ckpt_tensor_info *from = &r->reader->index->tensors[side->items[binding].tensor].info;
+    uint64_t ours = 0, theirs = 0;
+    if (ckpt__same_shape(place->shape, place->ndim, from->shape, from->ndim) ||
+        !ckpt__numel(place->shape, place->ndim, &ours) || !ckpt__numel(from->shape, from->ndim, &theirs) || ours != 1 ||
+        theirs != 1)
+        return true;
+    int64_t *strides = ckpt__arena_array(side->memory, (size_t)from->ndim + 1, sizeof *strides);
+    if (!strides)
+        return false;
+    ckpt__c_strides(from->shape, from->ndim, strides);
+    place->ndim = from->ndim;
+    place->shape = from->shape;
+    place->strides = strides;
+    return true;
+}
+
 /* A tensor and a storage of the target: the memory of one binding. */
 static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
 {
@@ -69,7 +88,7 @@ static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ck
     t->info.nbytes = b->nbytes;
     t->storage = (uint32_t)(x->storage_count - 1);
     t->whole = true;
-    return CKPT_OK;
+    return take_shape(r, side, binding, &t->info) ? CKPT_OK : no_memory(r, err);
 }
 
 static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)

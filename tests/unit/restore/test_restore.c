@@ -183,6 +183,35 @@ END_TEST
 
 /* A lazily conjugated view of torch is a bit beside the bytes. The bytes in the file are not its values, and restoring them would be
  * wrong: its values come. */
+/* Of one element: [] and [1] are one step, and [1, 1] too. Of a parameter they are two shapes. */
+START_TEST(a_step_has_one_element_in_any_shape)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    const int64_t ones[] = {1, 1};
+    for (uint32_t had = 0; had < 3; had++)
+        for (uint32_t has = 0; has < 3; has++) {
+            ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
+            int64_t saved = 7;
+            float step[2] = {-1, -1};
+            bind_tensor(s, NULL, "w", CKPT_ROLE_STEP, CKPT_I64, had, ones, NULL, &saved);
+            bind_tensor(t, NULL, "w", CKPT_ROLE_STEP, CKPT_F32, has, ones, NULL, step);
+            OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+            OK(ckpt_restore(t, in_folder("a.safetensors"), &o, NULL, &err));
+            ck_assert(step[0] == 7 && step[1] == -1);
+            ckpt_state_free(s);
+            ckpt_state_free(t);
+        }
+    ckpt_state *s = ckpt_state_new(), *t = ckpt_state_new();
+    bind_tensor(s, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 0, NULL, NULL, a.params);
+    bind_tensor(t, "w", NULL, CKPT_ROLE_PARAM, CKPT_F32, 1, ones, NULL, b.params);
+    OK(ckpt_save(s, in_folder("a.safetensors"), NULL, &err));
+    refused(t, &o, "shape-mismatch", "w");
+    ckpt_state_free(s);
+    ckpt_state_free(t);
+}
+END_TEST
+
 START_TEST(a_lazy_view_is_resolved)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -422,6 +451,7 @@ int main(void)
     tcase_add_test(t, values_must_fit_exactly);
     tcase_add_test(t, a_step_is_found_in_the_parameters);
     tcase_add_test(t, a_step_changes_its_dtype_only_exactly);
+    tcase_add_test(t, a_step_has_one_element_in_any_shape);
     tcase_add_test(t, a_lazy_view_is_resolved);
     tcase_add_test(t, frozen_files_are_read);
     tcase_add_test(t, a_number_becomes_a_tensor_only_exactly);
