@@ -60,7 +60,7 @@ typedef struct ckpt_restore_options {
  * wrong is in one report; the message shows the first, eight at most. report may be NULL; it is cleared first and filled on
  * success (moved, cast, left over, source found) and on failure (missing, mismatch, untouched, complete, torn). After a
  * failure in mid-copy the state is poisoned until a restore completes. options may be NULL.
- *   CKPT_E_MISMATCH: something does not fit (all of it is in the report); CKPT_E_ARGUMENT: an option is wrong;
+ *   CKPT_E_MISMATCH: something does not fit (all of it is in the report; of tensors that are not whole, the first); CKPT_E_ARGUMENT: an option is wrong;
  * CKPT_E_DAMAGED, CKPT_E_SYSTEM, CKPT_E_DEVICE, CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; else as ckpt_reader_open. */
 ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore_options *options, ckpt_report *report,
                          ckpt_error *err);

@@ -146,6 +146,26 @@ ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
     return status == CKPT_OK ? ckpt__plan_new(&want, &b->plan, err) : status;
 }
 
+ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ckpt_error *err)
+{
+    char shown[sizeof why->object];
+    for (size_t i = 0; i < r->bonds.count; i++) {
+        const ckpt__owner *owner = &r->bonds.owners[i];
+        const char *name = r->reader->index->tensors[r->bonds.bonds[i].from].info.name.data;
+        if (strcmp(ckpt__escape(shown, sizeof shown, name, strlen(name)), why->object) != 0)
+            continue;
+        ckpt__target_state *side = &r->sides[owner->state];
+        ckpt_status status =
+            ckpt__target_note(side, CKPT_SEVERITY_ERROR, "not-whole", side->state->bindings[owner->binding].name.data,
+                              "restore from a checkpoint that has all of it, or leave it unbound and "
+                              "permit that with allow_unexpected",
+                              err, "%s", why->message);
+        if (status < 0)
+            return status;
+    }
+    return CKPT_OK;
+}
+
 /* Two read as fast as memory takes it on most machines, and leave the other processors to the program. */
 static unsigned threads_of(const ckpt_restore_options *o)
 {

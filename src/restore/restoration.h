@@ -132,6 +132,8 @@ bool ckpt__restore_number_of(ckpt__restorer *r, const ckpt__target_state *side, 
                              unsigned char bytes[16]);
 /* bonds.c: the plan, once each item has its memory; and all bytes to their places (look_only: they are read and checked alone). */
 ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err);
+/* What the plan found of a tensor's pieces, as a finding of each side that binds the tensor. */
+ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ckpt_error *err);
 ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err);
 void ckpt__restore_free_bonds(ckpt__restore_bonds *bonds);
 /* replace.c: which bindings are new (and "unused-replace"); does the binding keep its value or start at zero: then its

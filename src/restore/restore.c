@@ -398,6 +398,23 @@ static ckpt_status hand_over(ckpt__restorer *r, ckpt_error *err)
     return status;
 }
 
+/* The plan of all. What it finds is in the reports, from which what will have been done is taken. */
+static ckpt_status bind_all(ckpt__restorer *r, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__restore_bind(r, &why);
+    if (status < 0 && err)
+        *err = why;
+    if (status != CKPT_E_MISMATCH)
+        return status;
+    for (size_t n = 0; n < r->count; n++)
+        ckpt__report_cut(r->sides[n].report, r->sides[n].foreseen);
+    ckpt_status noted = ckpt__restore_not_whole(r, &why, err);
+    for (size_t n = 0; n < r->count; n++)
+        r->sides[n].foreseen = ckpt_report_count(r->sides[n].report);
+    return noted < 0 ? noted : status;
+}
+
 static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
 {
     const ckpt_restore_options *o = &r->sides[0].options;
@@ -406,7 +423,7 @@ static ckpt_status move(ckpt__restorer *r, ckpt_error *err)
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
         status = allocate(&r->sides[n], err);
     if (status == CKPT_OK)
-        status = ckpt__restore_bind(r, err);
+        status = bind_all(r, err);
     for (size_t n = 0; status == CKPT_OK && n < r->count; n++)
         status = ckpt__restore_read_values(r, n, err);
     if (status == CKPT_OK)

@@ -170,7 +170,7 @@ START_TEST(split_tensors)
     float a[24], b[24], w[48], in_columns[48], from_device[48];
     double wide[48];
     make_scratch();
-    ckpt_state *s = ckpt_state_new(), *states[4];
+    ckpt_state *s = ckpt_state_new(), *states[5];
     for (int i = 0; i < 24; i++) {
         a[i] = (float)i;
         b[i] = (float)(24 + i);
@@ -184,18 +184,22 @@ START_TEST(split_tensors)
     splits = pieces;
     for (int broken = 0; broken < 2; broken++) {
         ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
-        const ckpt_restore_options *options[] = {&o, &o, &o, &o};
+        const ckpt_restore_options *options[] = {&o, &o, &o, &o, &o};
+        ckpt_report *reports[5];
         o.allow_cast = o.allow_unexpected = true;
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 5; i++) {
             states[i] = ckpt_state_new();
+            reports[i] = ckpt_report_new();
+        }
         memset(w, 0x5a, sizeof w);
         bind_one(states[0], "w", CKPT_F32, 2, split_shape, NULL, w, any);
         bind_one(states[1], "w", CKPT_F32, 2, split_shape, split_turned, in_columns, any);
         bind_one(states[2], "w", CKPT_F64, 2, split_shape, NULL, wide, any);
         bind_one(states[3], "w", CKPT_F32, 2, split_shape, NULL, NULL, ckpt_cuda(1));
+        bind_one(states[4], "b", CKPT_F32, 2, part_shape, NULL, b, any);
         if (broken) /* two columns are nowhere: nothing is touched */
             pieces[1] = pieces[0];
-        ckpt_status status = ckpt_restore_many(states, 4, "a.safetensors", options, NULL, &err);
+        ckpt_status status = ckpt_restore_many(states, 5, "a.safetensors", options, reports, &err);
         ck_assert_msg(status == (broken ? CKPT_E_MISMATCH : CKPT_OK), "%d: %s: %s", (int)status, err.object,
                       err.message);
         ck_assert(!ckpt_state_poisoned(states[0]));
@@ -214,8 +218,13 @@ START_TEST(split_tensors)
                 ck_assert(w[i] == (float)i && in_columns[i / 6 + i % 6 * 8] == (float)i && wide[i] == i &&
                           from_device[i] == (float)i);
         }
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 5; i++) {
+            const ckpt_finding *f = ckpt_report_find(reports[i], "not-whole", "w");
+            ck_assert(!f == !(broken && i < 4));
+            ck_assert(!f || (strcmp(f->message, err.message) == 0 && strstr(f->fix, "allow_unexpected")));
             ckpt_state_free(states[i]);
+            ckpt_report_free(reports[i]);
+        }
     }
     splits = NULL;
     ckpt_state_free(s);
