@@ -292,7 +292,7 @@ static ckpt_status read_one(ckpt__examination *p, size_t tensor, bool *seen)
     if (all && !seen[whole->storage]) {
         p->result->read_bytes += e->size;
         p->result->checked_bytes +=
-            ckpt__extent_known(p->index, whole->storage)->has_crc || whole->has_crc ? e->size : 0;
+            ckpt__has_any_crc(ckpt__extent_known(p->index, whole->storage)) || whole->has_crc ? e->size : 0;
         seen[whole->storage] = true;
     }
     return damaged(p, status, t->name, &why);
@@ -309,7 +309,7 @@ static ckpt_status read_rest(ckpt__examination *p, const bool *seen)
             continue;
         status = damaged(p, ckpt__read_storage(p->reader->source, p->index, i, true, NULL, NULL, &why), s->name, &why);
         p->result->read_bytes += s->extent.size;
-        p->result->checked_bytes += ckpt__extent_known(p->index, i)->has_crc ? s->extent.size : 0;
+        p->result->checked_bytes += ckpt__has_any_crc(ckpt__extent_known(p->index, i)) ? s->extent.size : 0;
     }
     return status;
 }

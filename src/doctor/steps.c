@@ -49,7 +49,8 @@ static bool read_number(ckpt__examination *p, size_t tensor, double *number)
         p->result->read_bytes += size;
         p->result->read_tensors++;
         p->result->checked_bytes +=
-            ckpt__extent_known(p->index, whole->storage)->has_crc && t->storage_nbytes == t->nbytes ? size : 0;
+            ckpt__has_any_crc(ckpt__extent_known(p->index, whole->storage)) && t->storage_nbytes == t->nbytes ? size
+                                                                                                              : 0;
     }
     *number = one.value;
     return one.read;

@@ -1,7 +1,7 @@
 /* engine/checked.c - the CRC of a storage, whatever part of it is used. Whoever reads a storage from its first byte to its last
  * compares the CRC on the way (engine/elements.c, engine/pull_copy.c; over several questions engine/crcs.c); of a view with holes, or
  * a part, it is compared here, before. The answer is kept with the extent: a thousand views of one storage cost one more reading of
- * it. */
+ * it. A span, in which storages lie that have no CRC of their own, is read once, before the first of them is used. */
 #include "engine/checked.h"
 #include "engine/nested.h"
 #include "engine/stream.h"
@@ -32,13 +32,49 @@ ckpt_status ckpt__wrong_crc(uint32_t is, uint32_t was, const char *what, ckpt_er
                       is, was);
 }
 
-/* Little of a large storage, with all that was asked for before: what is given then is counted. */
-static bool is_little(const ckpt__index *x, size_t storage, uint64_t bytes)
+/* Little of a large storage or span, with all that was asked for before: what is given then is counted. */
+static bool is_little(uint64_t *given, uint64_t size, uint64_t bytes)
 {
-    uint64_t size = x->storages[storage].extent.size, most = size / CKPT__CHECK_FROM;
-    if (!x->parts_given || size <= CKPT__CHECK_ANYWAY || bytes >= most)
+    uint64_t most = size / CKPT__CHECK_FROM;
+    if (size <= CKPT__CHECK_ANYWAY || bytes >= most)
         return false;
-    return __atomic_add_fetch(&x->parts_given[storage], bytes, __ATOMIC_RELAXED) < most;
+    return __atomic_add_fetch(given, bytes, __ATOMIC_RELAXED) < most;
+}
+
+/* A span that nobody has compared yet. */
+static ckpt_status compare_span(const ckpt__source *source, ckpt__span *span, ckpt_error *err)
+{
+    if (ckpt__is_sound(&span->extent) || ckpt__is_damaged(&span->extent))
+        return CKPT_OK;
+    ckpt_status status = ckpt__read_span(source, span, NULL, NULL, &span->found, err);
+    if (status == CKPT_OK)
+        ckpt__note_checked(&span->extent, span->found == span->extent.crc);
+    return status;
+}
+
+static ckpt_status check_span(const ckpt__source *source, const ckpt__index *index, uint32_t number, uint64_t bytes,
+                              const char *what, ckpt_error *err)
+{
+    ckpt__index *x = (ckpt__index *)(uintptr_t)index; /* the answer and the counts alone are not const */
+    ckpt__span *span = &x->spans[number];
+    char name[200];
+    if (ckpt__is_sound(&span->extent))
+        return CKPT_OK;
+    if (!ckpt__is_damaged(&span->extent) && x->parts_given && is_little(&span->given, span->extent.size, bytes))
+        return CKPT_OK;
+    pthread_mutex_lock(&x->span_lock);
+    ckpt_status status = compare_span(source, span, err);
+    pthread_mutex_unlock(&x->span_lock);
+    if (status < 0 || ckpt__is_sound(&span->extent)) {
+        if (status == CKPT_E_DAMAGED)
+            ckpt__error_object(err, what);
+        return status;
+    }
+    return ckpt__fail(
+        err, CKPT_E_DAMAGED, what,
+        "it lies in %s, whose bytes have the CRC-32 %08x; the archive says %08x, and which of its tensors are "
+        "damaged cannot be told (copy the file again, or use an earlier checkpoint)",
+        ckpt__escape(name, sizeof name, span->name.data, span->name.size), span->found, span->extent.crc);
 }
 
 ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, uint64_t bytes,
@@ -46,6 +82,8 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
 {
     const ckpt__extent *e;
     ckpt_status status = ckpt__extent_find(source, index, storage, &e, err);
+    if (status == CKPT_OK && e->spanned && e->size)
+        return check_span(source, index, e->span, bytes, what, err);
     if (status < 0 || !ckpt__has_crc_of_its_own(e) || e->missing)
         return status;
     uint8_t known = __atomic_load_n(&e->checked, __ATOMIC_RELAXED);
@@ -56,7 +94,7 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
                           "the bytes of its storage do not have the CRC-32 %08x that was stored when "
                           "it was written (copy the file again, or use an earlier checkpoint)",
                           e->crc);
-    if (is_little(index, storage, bytes))
+    if (index->parts_given && is_little(&index->parts_given[storage], e->size, bytes))
         return CKPT_OK;
     status = ckpt__read_storage(source, index, storage, true, NULL, NULL, err);
     if (status == CKPT_E_DAMAGED) {
@@ -76,6 +114,13 @@ uint64_t ckpt__bytes_unchecked(const ckpt__index *x, uint64_t *of)
         if (given && __atomic_load_n(&e->checked, __ATOMIC_RELAXED) != SOUND) {
             bytes += given;
             *of += e->size;
+        }
+    }
+    for (size_t i = 0; x->parts_given && i < x->span_count; i++) {
+        uint64_t given = __atomic_load_n(&x->spans[i].given, __ATOMIC_RELAXED);
+        if (given && !ckpt__is_sound(&x->spans[i].extent)) {
+            bytes += given;
+            *of += x->spans[i].extent.size;
         }
     }
     return bytes;

@@ -5,7 +5,7 @@
 #include "model/index.h"
 
 /* Before `bytes` of a storage are used out of its order, or without the others: is it what its CRC says? Reads it from end to
- * end where that is not known yet of this index; CKPT_E_DAMAGED, of which `what` is the object. CKPT_OK where the extent
+ * end where that is not known yet of this index, and so the span that it lies in, by one thread alone; CKPT_E_DAMAGED, of which `what` is the object. CKPT_OK where the extent
  * has no CRC, or is cut off (`missing`: there is nothing to compare it with). Threads that share the index may each read it
  * at the same time. bytes UINT64_MAX: as many as there are.
  *   Where the index counts parts (parts_given), what is little of a storage over CKPT__CHECK_ANYWAY is counted, and not
@@ -18,6 +18,11 @@ bool ckpt__is_sound(const ckpt__extent *extent);   /* it was, and was right */
 bool ckpt__is_damaged(const ckpt__extent *extent); /* it was, and was wrong */
 /* The error of bytes whose CRC is not the one that was stored. `what`: the object. */
 ckpt_status ckpt__wrong_crc(uint32_t is, uint32_t was, const char *what, ckpt_error *err);
+/* Is a CRC compared before any use, and never on the way? */
+static inline bool ckpt__is_asked_before(const ckpt__extent *e)
+{
+    return e->spanned;
+}
 /* Is there a CRC of the bytes as they are given? What is turned is compared as its record is read. */
 static inline bool ckpt__has_crc_of_its_own(const ckpt__extent *e)
 {

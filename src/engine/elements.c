@@ -33,7 +33,7 @@ static ckpt_status open_range(ckpt__elements *e, const ckpt__index *index, size_
         status = ckpt__extent_holds(e->extent, begin, e->size, e->what, err);
     e->whole = begin == 0 && e->size == e->extent->size;
     e->check_extent = check && e->whole && ckpt__has_crc_of_its_own(e->extent);
-    if (status == CKPT_OK && check && !e->whole)
+    if (status == CKPT_OK && check && (!e->whole || ckpt__is_asked_before(e->extent)))
         status = ckpt__check_storage(e->source, index, storage, e->size, e->what, err);
     if (status == CKPT_OK)
         status = ckpt__decoder_open(&e->decoder, e->source, e->extent, e->what, err);

@@ -42,6 +42,8 @@ ckpt_status ckpt__pull_rule(ckpt__pull *p, ckpt__held *h, ckpt_error *err)
 {
     const ckpt__extent *e = ckpt__pull_extent(p, h->from);
     h->rule = CKPT__CRC_NONE;
+    if (p->check && ckpt__is_asked_before(e))
+        return ckpt__check_storage(p->source, ckpt__plan_source_index(p->plan), h->from, h->span, name_of(p, h), err);
     if (!p->check || !ckpt__has_crc_of_its_own(e) || e->missing || ckpt__is_sound(e))
         return CKPT_OK;
     if (h->dense && h->span == e->size)
@@ -387,7 +389,9 @@ ckpt_status ckpt__pull_copy(ckpt__pull *p, ckpt__held *h, unsigned char *to, ckp
     if (e->memory && e->device)
         return move_from_device(p, h, &box, op, to, err);
     bool kept = is_coded(e) && e->size <= p->memory && !e->missing;
-    ckpt_status status = kept ? decode(p, h, err) : ckpt__pull_rule(p, h, err);
+    ckpt_status status = kept && !ckpt__is_asked_before(e) ? CKPT_OK : ckpt__pull_rule(p, h, err);
+    if (status == CKPT_OK && kept)
+        status = decode(p, h, err);
     if (status < 0)
         return status;
     if (e->memory || kept) {

@@ -9,6 +9,7 @@ enum { HOLE = 64 << 10 };
 
 typedef struct making {
     const ckpt__plan *plan;
+    const ckpt__push_want *want;
     ckpt__push_list *list;
     uint32_t storage; /* whose runs are added */
     uint64_t range;
@@ -65,6 +66,16 @@ static ckpt_status add_span(making *m, uint64_t begin, uint64_t end, bool more, 
     return CKPT_OK;
 }
 
+static ckpt_status check_before(const making *m, ckpt_error *err)
+{
+    const ckpt__index *x = ckpt__plan_source_index(m->plan);
+    ckpt_str own = x->storages[m->storage].name;
+    char name[200];
+    return ckpt__check_storage(
+        m->want->source, x, m->storage, UINT64_MAX,
+        ckpt__escape(name, sizeof name, own.data ? own.data : "storage", own.data ? own.size : strlen("storage")), err);
+}
+
 static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
 {
     making *m = ctx;
@@ -72,7 +83,7 @@ static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *
     const ckpt__extent *e = ckpt__extent_known(ckpt__plan_source_index(m->plan), m->storage);
     bool cut = in_file(e) && e->coding == CKPT__STORED && end - begin > m->range;
     uint32_t large = UINT32_MAX;
-    ckpt_status status = CKPT_OK;
+    ckpt_status status = m->want->check && ckpt__is_asked_before(e) ? check_before(m, err) : CKPT_OK;
     if (cut && m->large) {
         if (l->large_count == UINT32_MAX ||
             !ckpt__grow(&l->larges, &l->large_capacity, l->large_count + 1, sizeof *l->larges))
@@ -133,7 +144,7 @@ ckpt_status ckpt__push_list_make(const ckpt__push_want *want, uint64_t range, ck
         qsort_r(order, x->storage_count, sizeof *order, by_place, (void *)(uintptr_t)x);
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
-        making m = {.plan = want->plan, .list = list, .storage = order[i], .range = range};
+        making m = {.plan = want->plan, .want = want, .list = list, .storage = order[i], .range = range};
         status = add_storage(&m, want, err);
     }
     free(order);

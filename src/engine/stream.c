@@ -61,3 +61,28 @@ ckpt_status ckpt__read_tensor_as_stored(const ckpt__source *source, const ckpt__
     ckpt__elements_options options = {.check = false};
     return read_tensor(source, index, tensor, &options, fn, ctx, err);
 }
+
+ckpt_status ckpt__read_span(const ckpt__source *source, const ckpt__span *span, ckpt__block_fn fn, void *ctx,
+                            uint32_t *crc, ckpt_error *err)
+{
+    const ckpt__extent *e = &span->extent;
+    size_t block = e->size < OWN_BLOCK ? (size_t)e->size : OWN_BLOCK;
+    unsigned char *buffer = malloc(block ? block : 1);
+    char name[200];
+    ckpt__decoder d = {0};
+    ckpt__escape(name, sizeof name, span->name.data, span->name.size);
+    ckpt_status status = buffer ? ckpt__decoder_open(&d, source, e, name, err) : ckpt__fail_memory(err, name, block);
+    *crc = 0;
+    for (uint64_t at = 0; status == CKPT_OK && at < e->size; at += block) {
+        size_t n = e->size - at < block ? (size_t)(e->size - at) : block;
+        status = ckpt__decoder_read(&d, buffer, n, err);
+        *crc = status == CKPT_OK ? ckpt__crc32(*crc, buffer, n) : 0;
+        if (status == CKPT_OK && fn)
+            status = fn(ctx, at, buffer, n, err);
+    }
+    if (status == CKPT_OK)
+        status = ckpt__decoder_finish(&d, err);
+    ckpt__decoder_close(&d);
+    free(buffer);
+    return status;
+}

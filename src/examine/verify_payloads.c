@@ -115,57 +115,36 @@ static ckpt_status check_tensor(ckpt__verifier *v, size_t i, ckpt_error *err)
 
 /* ---- stretches of a file with a CRC of their own */
 
-/* The stretch that has all of these bytes; NULL: there is none. */
-static const ckpt__span *span_of(const ckpt__index *index, const ckpt__extent *e)
+static ckpt_status tick_block(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
 {
-    for (size_t i = 0; !e->memory && i < index->span_count; i++) {
-        const ckpt__span *s = &index->spans[i];
-        if (!s->bare && s->file == e->file && e->offset >= s->offset && e->length <= s->length &&
-            e->offset - s->offset <= s->length - e->length)
-            return s;
-    }
-    return NULL;
-}
-
-static ckpt_status span_crc(ckpt__verifier *v, const ckpt__span *s, uint32_t *crc, ckpt_error *err)
-{
-    size_t most = s->length < CKPT__BLOCK ? (size_t)s->length + 1 : CKPT__BLOCK;
-    char *block = malloc(most);
-    ckpt_status status = block ? CKPT_OK : ckpt__fail_memory(err, "a block", most);
-    *crc = 0;
-    for (uint64_t at = 0; status == CKPT_OK && at < s->length;) {
-        size_t n = s->length - at < CKPT__BLOCK ? (size_t)(s->length - at) : CKPT__BLOCK;
-        status = ckpt__source_read(v->source, s->file, s->offset + at, block, n, err);
-        if (status == CKPT_OK) {
-            *crc = ckpt__crc32(*crc, block, n);
-            at += n;
-            status = s->bare ? CKPT_OK : ckpt__verifier_tick(v, n, err);
-        }
-    }
-    free(block);
-    return status;
+    (void)offset;
+    (void)data;
+    return ckpt__verifier_tick(ctx, n, err);
 }
 
 /* What it has of tensors is then neither read again nor known to be damaged tensor by tensor. */
 static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error *err)
 {
-    char message[300], name[120];
+    char message[1000], name[120];
     uint32_t crc;
-    ckpt_status status = span_crc(v, s, &crc, err);
-    if (status < 0 || crc == s->crc)
-        return status;
+    ckpt_error why = CKPT_ERROR_INIT;
     ckpt__escape(name, sizeof name, s->name.data, s->name.size);
+    const char *file = v->source->directory ? v->source->files[s->extent.file].name : name;
+    static const char fix[] = "copy it again, or take an earlier checkpoint";
+    ckpt_status status = ckpt__read_span(v->source, s, tick_block, v, &crc, &why);
+    if (status == CKPT_E_DAMAGED) {
+        snprintf(message, sizeof message, "%s cannot be read to its end: %s", name, why.message);
+        return ckpt__verifier_wrong(v, "damaged", NULL, file, fix, message, err);
+    }
+    if (status < 0 && err)
+        *err = why;
+    if (status < 0 || crc == s->extent.crc)
+        return status;
     snprintf(message, sizeof message,
-             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32 "%s", s->length, name,
-             crc, s->crc,
-             s->bare ? ": no tensor lies in them"
-                     : ": which of its tensors are damaged cannot be told, for they have no checksums of their own");
-    const char *file = v->source->directory ? v->source->files[s->file].name : name;
-    return ckpt__verifier_wrong(
-        v, "crc-mismatch", NULL, file,
-        s->bare ? "copy it again; ckpt-migrate --to torch writes what it holds with such a record anew"
-                : "copy it again, or take an earlier checkpoint",
-        message, err);
+             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32
+             ": which of its tensors are damaged cannot be told, for they have no checksums of their own",
+             s->extent.size, name, crc, s->extent.crc);
+    return ckpt__verifier_wrong(v, "crc-mismatch", NULL, file, fix, message, err);
 }
 
 static int by_place(const void *a, const void *b, void *ctx)
@@ -213,12 +192,13 @@ ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err)
         }
     }
     for (size_t i = 0; status == CKPT_OK && i < index->span_count; i++)
-        status = ckpt__verifier_file_is_whole(v, index->spans[i].file) ? CKPT_OK : check_span(v, &index->spans[i], err);
+        status = ckpt__verifier_file_is_whole(v, index->spans[i].extent.file) ? CKPT_OK
+                                                                              : check_span(v, &index->spans[i], err);
     for (size_t k = 0; status == CKPT_OK && k < index->storage_count; k++) {
         size_t s = order[k];
         const ckpt__extent *e = &index->storages[s].extent;
-        bool vouched = !e->memory &&
-                       (ckpt__verifier_file_is_whole(v, e->file) || (e->coding == CKPT__STORED && span_of(index, e)));
+        bool vouched = (!e->memory && ckpt__verifier_file_is_whole(v, e->file)) ||
+                       (e->spanned && (e->memory || e->coding == CKPT__STORED));
         if (vouched)
             v->result->bytes += e->size;
         else if (cover[s])
@@ -227,7 +207,7 @@ ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err)
             status = check_storage(v, s, err);
         bool in_header = e->memory && index->metadata_crc;
         e = ckpt__extent_known(index, s);
-        if (e->has_crc || cover[s] || vouched || in_header)
+        if (ckpt__has_any_crc(e) || cover[s] || vouched || in_header)
             v->protected_bytes += e->size;
         else
             v->result->unprotected_bytes += e->size;

@@ -326,23 +326,16 @@ static ckpt_status check_rest(checker *c)
     return status;
 }
 
-/* Bytes of a file that hold no tensor, and have a CRC. */
+/* Bytes of a file that have a CRC beside those of storages. */
 static ckpt_status check_span(const checker *c, const ckpt__span *s)
 {
-    char block[512], name[120];
-    uint32_t crc = 0;
-    ckpt_status status = CKPT_OK;
-    for (uint64_t at = 0; status == CKPT_OK && at < s->length;) {
-        size_t n = s->length - at < sizeof block ? (size_t)(s->length - at) : sizeof block;
-        status = ckpt__source_read(c->back->source, s->file, s->offset + at, block, n, c->err);
-        if (status == CKPT_OK)
-            crc = ckpt__crc32(crc, block, n);
-        at += n;
-    }
-    if (status < 0 || crc == s->crc)
+    char name[120];
+    uint32_t crc;
+    ckpt_status status = ckpt__read_span(c->back->source, s, NULL, NULL, &crc, c->err);
+    if (status < 0 || crc == s->extent.crc)
         return status;
     return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "the record %s reads back with CRC-32 %08x, and has %08x",
-                      ckpt__escape(name, sizeof name, s->name.data, s->name.size), (unsigned)crc, (unsigned)s->crc);
+                      ckpt__escape(name, sizeof name, s->name.data, s->name.size), (unsigned)crc, (unsigned)s->extent.crc);
 }
 
 /* What no tensor of the target shows. */
@@ -354,8 +347,7 @@ static ckpt_status check_archive(const checker *c)
         status = ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "it reads back as an archive that torch refuses: %s",
                             x->archive_refused);
     for (size_t i = 0; status == CKPT_OK && i < x->span_count; i++)
-        if (x->spans[i].bare)
-            status = check_span(c, &x->spans[i]);
+        status = check_span(c, &x->spans[i]);
     return status;
 }
 

@@ -40,7 +40,7 @@ static ckpt_status check_storages(ckpt__out *w, uint32_t file)
     char what[200];
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
         const ckpt__storage *s = &x->storages[i];
-        if (!s->extent.memory && s->extent.file == file)
+        if ((!s->extent.memory || s->extent.spanned) && s->extent.file == file)
             status = ckpt__check_storage(m->reader->source, x, i, UINT64_MAX,
                                          ckpt__escape(what, sizeof what, s->name.data ? s->name.data : "storage",
                                                       s->name.data ? s->name.size : 7),

@@ -19,7 +19,7 @@ static ckpt_status storage_is_whole(ckpt__migration *m, size_t i, bool *whole, c
                  (unsigned long long)s->extent.size);
         return CKPT_OK;
     }
-    if (!s->extent.has_crc && s->extent.coding == CKPT__STORED)
+    if (!ckpt__has_any_crc(&s->extent) && s->extent.coding == CKPT__STORED)
         return CKPT_OK;
     ckpt_status status = ckpt__read_storage(m->reader->source, m->from, i, true, NULL, NULL, &said);
     bool unread = status == CKPT_E_UNSUPPORTED && s->extent.coding == CKPT__NESTED;

@@ -56,6 +56,8 @@ void ckpt__index_free(ckpt__index *x)
     free(x->tensors);
     free(x->pieces);
     free(x->devices);
+    if (x->span_count)
+        pthread_mutex_destroy(&x->span_lock);
     free(x->spans);
     free(x);
 }
@@ -94,11 +96,14 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
     return t;
 }
 
-bool ckpt__index_add_span(ckpt__index *x, uint32_t file, uint64_t offset, uint64_t length, uint32_t crc, ckpt_str name)
+bool ckpt__index_add_span(ckpt__index *x, const ckpt__extent *extent, ckpt_str name)
 {
-    if (!ckpt__arena_grow(x->arena, &x->spans, &x->span_capacity, x->span_count + 1, sizeof *x->spans))
+    if (x->span_count == UINT32_MAX ||
+        !ckpt__arena_grow(x->arena, &x->spans, &x->span_capacity, x->span_count + 1, sizeof *x->spans))
         return false;
-    x->spans[x->span_count++] = (ckpt__span){file, crc, offset, length, name, false};
+    if (x->span_count == 0)
+        pthread_mutex_init(&x->span_lock, NULL);
+    x->spans[x->span_count++] = (ckpt__span){.extent = *extent, .name = name};
     return true;
 }
 

@@ -19,6 +19,7 @@
 #include <ckpt/report.h>
 #include <ckpt/tensor.h>
 #include <ckpt/value.h>
+#include <pthread.h>
 #include "base/base.h"
 
 /* STORED: the bytes as they are. NESTED: a record of a file holds them, and where in it is found out at first use
@@ -36,11 +37,15 @@ typedef struct ckpt__extent {
     bool big_endian; /* the elements are; the engine swaps ckpt__storage.unit bytes as it reads them */
     bool has_crc;    /* false: the format keeps no CRC of these bytes, and `crc` means nothing */
     bool missing;    /* salvage: bytes are lost; the `length` bytes at `offset` are there */
+    bool spanned;    /* a span of the index has it, whose CRC is of its bytes too; then has_crc is false */
     uint8_t checked; /* the answer of a CRC check. Only engine/checked.c reads and writes it, atomically: threads may
                                    * share a reader */
     uint16_t device; /* of memory: number in the index's devices; 0: the host's */
-    uint32_t crc;    /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
-    union {          /* not NULL: the `size` bytes are here, and no file is read or written */
+    union {
+        uint32_t crc;  /* zlib's crc32 of the `size` decoded bytes, as stored (before any byte swap) */
+        uint32_t span; /* where spanned: the span's number in the index */
+    };
+    union {                 /* not NULL: the `size` bytes are here, and no file is read or written */
         const void *memory; /* of a source: bytes inside a pickle, a trainer's tensor. Borrowed from whoever made the
                                    * index, as a rule from its arena */
         void *place;        /* of a target that is memory: where a restore or a snapshot puts them */
@@ -56,6 +61,12 @@ typedef struct ckpt__extent {
     uint64_t length; /* coded bytes in the file */
     uint64_t size;   /* decoded bytes */
 } ckpt__extent;
+
+/* Does some CRC tell whether the bytes are as they were written? */
+static inline bool ckpt__has_any_crc(const ckpt__extent *e)
+{
+    return e->has_crc || e->spanned;
+}
 
 /* One run of payload bytes that tensors view. Storages exist apart from tensors because tensors share bytes: tied weights,
  * slices, a flat buffer with all parameters. */
@@ -94,13 +105,13 @@ typedef struct ckpt__piece {
 } ckpt__piece;
 
 /* A stretch of a file with a CRC of its own, where the storages in it have none: the member of an archive that is a file of
- * many tensors. Reading a tensor does not look at it; verify does. */
+ * many tensors. Its extent is not one of a storage; what lies in it says so (ckpt__extent.spanned). It is compared before the first
+ * use of anything in it (engine/checked.c). */
 typedef struct ckpt__span {
-    uint32_t file;           /* number in the source */
-    uint32_t crc;            /* zlib's crc32 of the bytes as they are in the file */
-    uint64_t offset, length; /* bytes */
-    ckpt_str name;           /* for messages */
-    bool bare;               /* no storage lies in it */
+    ckpt__extent extent; /* has_crc; DEFLATE where an archive has it so */
+    ckpt_str name;       /* for messages */
+    uint64_t given;      /* as parts_given: bytes given without a look at the CRC; atomic */
+    uint32_t found;      /* the CRC that it was found to have, once it was compared */
 } ckpt__span;
 
 extern const ckpt_tensor_extra ckpt__no_extra; /* of a plain tensor */
@@ -178,6 +189,7 @@ typedef struct ckpt__index {
     ckpt__hash *by_name; /* owned: name -> number of its first tensor; NULL where the format makes no such table */
     ckpt__span *spans;
     size_t span_count, span_capacity; /* heap, owned */
+    pthread_mutex_t span_lock; /* there from the first span on: one thread compares, others wait for its answer */
 } ckpt__index;
 
 static inline bool ckpt__index_is_directory(const ckpt__index *index)
@@ -194,8 +206,8 @@ ckpt_status ckpt__index_refused(const ckpt__index *index, ckpt_status status, co
 /* Append; return the new record zeroed (valid until the next append), NULL when memory is short. */
 ckpt__storage *ckpt__index_add_storage(ckpt__index *index);
 ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
-bool ckpt__index_add_span(ckpt__index *index, uint32_t file, uint64_t offset, uint64_t length, uint32_t crc,
-                          ckpt_str name); /* false: no memory; `name` is borrowed */
+/* false: no memory; `name` is borrowed */
+bool ckpt__index_add_span(ckpt__index *index, const ckpt__extent *extent, ckpt_str name);
 /* The number of a device for the extents of this index: one that it has, or a new one. The host is 0. False: no memory. */
 bool ckpt__index_device(ckpt__index *index, ckpt_device device, uint16_t *number);
 /* Room for so many more, of which the file has shown that it has them: they are not moved as they are added. */

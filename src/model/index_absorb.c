@@ -148,12 +148,11 @@ static bool take_rows(ckpt__index *into, ckpt__index *part)
         !ckpt__arena_grow(into->arena, &into->pieces, &into->piece_capacity, into->piece_count + part->piece_count,
                           sizeof *into->pieces))
         return false;
-    for (size_t i = 0; i < part->span_count; i++) {
-        const ckpt__span *s = &part->spans[i];
-        if (!ckpt__index_add_span(into, s->file, s->offset, s->length, s->crc, s->name))
+    for (size_t i = 0; i < part->storage_count; i++)
+        part->storages[i].extent.span += part->storages[i].extent.spanned ? (uint32_t)into->span_count : 0;
+    for (size_t i = 0; i < part->span_count; i++)
+        if (!ckpt__index_add_span(into, &part->spans[i].extent, part->spans[i].name))
             return false;
-        into->spans[into->span_count - 1].bare = s->bare;
-    }
     if (!into->archive_refused)
         into->archive_refused = part->archive_refused;
     for (size_t i = 0; i < part->piece_count; i++) {

@@ -170,6 +170,8 @@ static ckpt__storage *add_storage(set *s, uint64_t bytes)
     storage->extent.file = s->h->in->file;
     storage->extent.size = bytes;
     storage->extent.big_endian = s->big_endian;
+    storage->extent.spanned = s->h->in->spanned;
+    storage->extent.span = s->h->in->span;
     storage->name = s->path;
     storage->unit = ckpt__dtype_row_of(s->dtype)->unit;
     return storage;

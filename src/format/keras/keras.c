@@ -85,6 +85,18 @@ static ckpt_status inflate(archive *a, const ckpt__zip_record *r, ckpt__h5_input
     return status;
 }
 
+static ckpt_status add_span(archive *a, const ckpt__zip_record *r, ckpt_str name, ckpt_error *err)
+{
+    const ckpt__extent extent = {.file = a->request->file,
+                                 .coding = r->method == CKPT__ZIP_DEFLATED ? CKPT__DEFLATE : CKPT__STORED,
+                                 .has_crc = true,
+                                 .crc = r->crc,
+                                 .offset = r->data,
+                                 .length = r->csize,
+                                 .size = r->usize};
+    return ckpt__index_add_span(a->index, &extent, name) ? CKPT_OK : ckpt__fail_memory(err, a->label, r->usize);
+}
+
 static ckpt_status read_weights(archive *a, ckpt_error *err)
 {
     const ckpt__zip_record *r = find(a->zip, weights_name);
@@ -96,14 +108,12 @@ static ckpt_status read_weights(archive *a, ckpt_error *err)
                               : "a Keras archive without the member model.weights.h5, so without weights");
     ckpt__h5_input in = {
         .source = a->request->source, .file = a->request->file, .offset = r->data, .size = r->usize, .label = a->label};
-    if (r->method == CKPT__ZIP_DEFLATED) {
-        ckpt_status status = inflate(a, r, &in, err);
-        return status == CKPT_OK ? ckpt__h5_read(&in, a->index, a->values, err) : status;
-    }
-    ckpt_str name = ckpt__s(weights_name);
-    if (r->has_crc && !ckpt__index_add_span(a->index, a->request->file, r->data, r->usize, r->crc, name))
-        return ckpt__fail_memory(err, weights_name, 0);
-    return ckpt__h5_read(&in, a->index, a->values, err);
+    ckpt_status status = r->method == CKPT__ZIP_DEFLATED ? inflate(a, r, &in, err) : CKPT_OK;
+    if (status == CKPT_OK && r->has_crc)
+        status = add_span(a, r, ckpt__s(weights_name), err);
+    in.spanned = status == CKPT_OK && r->has_crc;
+    in.span = in.spanned ? (uint32_t)(a->index->span_count - 1) : 0;
+    return status == CKPT_OK ? ckpt__h5_read(&in, a->index, a->values, err) : status;
 }
 
 static ckpt_status read_archive(archive *a, ckpt_error *err)

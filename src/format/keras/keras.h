@@ -27,7 +27,9 @@ typedef struct ckpt__h5_input {
     uint64_t offset, size;       /* bytes, from the first of the file */
     const unsigned char *memory; /* not NULL: its `size` bytes, in the index's arena */
     const char *label;           /* of the file, for messages */
-    ckpt_str shard;              /* its name, where it is one of several; data NULL: it is not */
+    bool spanned;                /* it is a span of the index, `span` its number there */
+    uint32_t span;
+    ckpt_str shard; /* its name, where it is one of several; data NULL: it is not */
 } ckpt__h5_input;
 
 /* The entries that become the root's: {"layers/dense/vars@name": "head", "config.json": {...}}. */

@@ -334,10 +334,9 @@ static bool note_id(ckpt__torch *t)
     const ckpt__zip_record *r = find(t, ".data/serialization_id");
     if (!r || t->window || t->salvage || !r->has_crc || r->method != CKPT__ZIP_STORED || r->usize == 0)
         return true;
-    if (!ckpt__index_add_span(t->index, t->file, r->data, r->csize, r->crc, ckpt__s(".data/serialization_id")))
-        return false;
-    t->index->spans[t->index->span_count - 1].bare = true;
-    return true;
+    const ckpt__extent id = {
+        .file = t->file, .offset = r->data, .length = r->csize, .size = r->usize, .has_crc = true, .crc = r->crc};
+    return ckpt__index_add_span(t->index, &id, ckpt__s(".data/serialization_id"));
 }
 
 /* The records' local headers were looked at meanwhile: is the archive what its directory says, and where do bytes lie? */
