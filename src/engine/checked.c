@@ -77,6 +77,18 @@ static ckpt_status check_span(const ckpt__source *source, const ckpt__index *ind
         ckpt__escape(name, sizeof name, span->name.data, span->name.size), span->found, span->extent.crc);
 }
 
+static ckpt_status already_wrong(const ckpt__extent *e, const char *what, ckpt_error *err)
+{
+    if (e->coding == CKPT__ZLIB)
+        return ckpt__fail(err, CKPT_E_DAMAGED, what,
+                          "the deflated bytes of its storage are damaged, as their Adler-32 tells or zlib "
+                          "(copy the file again, or use an earlier checkpoint)");
+    return ckpt__fail(err, CKPT_E_DAMAGED, what,
+                      "the bytes of its storage do not have the CRC-32 %08x that was stored when "
+                      "it was written (copy the file again, or use an earlier checkpoint)",
+                      e->crc);
+}
+
 ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *index, size_t storage, uint64_t bytes,
                                 const char *what, ckpt_error *err)
 {
@@ -84,23 +96,21 @@ ckpt_status ckpt__check_storage(const ckpt__source *source, const ckpt__index *i
     ckpt_status status = ckpt__extent_find(source, index, storage, &e, err);
     if (status == CKPT_OK && e->spanned && e->size)
         return check_span(source, index, e->span, bytes, what, err);
-    if (status < 0 || !ckpt__has_crc_of_its_own(e) || e->missing)
+    if (status < 0 || !(ckpt__has_crc_of_its_own(e) || e->coding == CKPT__ZLIB) || e->missing)
         return status;
     uint8_t known = __atomic_load_n(&e->checked, __ATOMIC_RELAXED);
     if (known == SOUND)
         return CKPT_OK;
     if (known == DAMAGED)
-        return ckpt__fail(err, CKPT_E_DAMAGED, what,
-                          "the bytes of its storage do not have the CRC-32 %08x that was stored when "
-                          "it was written (copy the file again, or use an earlier checkpoint)",
-                          e->crc);
+        return already_wrong(e, what, err);
     if (index->parts_given && is_little(&index->parts_given[storage], e->size, bytes))
         return CKPT_OK;
     status = ckpt__read_storage(source, index, storage, true, NULL, NULL, err);
     if (status == CKPT_E_DAMAGED) {
         ckpt__note_checked(e, false);
         ckpt__error_object(err, what);
-    }
+    } else if (status == CKPT_OK && e->coding == CKPT__ZLIB)
+        ckpt__note_checked(e, true);
     return status;
 }
 

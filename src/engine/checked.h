@@ -6,7 +6,7 @@
 
 /* Before `bytes` of a storage are used out of its order, or without the others: is it what its CRC says? Reads it from end to
  * end where that is not known yet of this index, and so the span that it lies in, by one thread alone; CKPT_E_DAMAGED, of which `what` is the object. CKPT_OK where the extent
- * has no CRC, or is cut off (`missing`: there is nothing to compare it with). Threads that share the index may each read it
+ * has no checksum, or is cut off (`missing`: there is nothing to compare it with). Threads that share the index may each read it
  * at the same time. bytes UINT64_MAX: as many as there are.
  *   Where the index counts parts (parts_given), what is little of a storage over CKPT__CHECK_ANYWAY is counted, and not
  * checked. */

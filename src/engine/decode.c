@@ -30,7 +30,8 @@ ckpt_status ckpt__extent_read(const ckpt__source *source, const ckpt__extent *e,
 
 static ckpt_status open_inflate(ckpt__decoder *d, ckpt_error *err)
 {
-    if (!(d->coded = malloc(CKPT__CODED_BLOCK)) || inflateInit2(&d->z, -MAX_WBITS) != Z_OK) {
+    int bits = d->extent->coding == CKPT__ZLIB ? MAX_WBITS : -MAX_WBITS; /* below zero: no header, no trailer */
+    if (!(d->coded = malloc(CKPT__CODED_BLOCK)) || inflateInit2(&d->z, bits) != Z_OK) {
         free(d->coded);
         d->coded = NULL;
         return ckpt__fail_memory(err, d->what, CKPT__CODED_BLOCK);
@@ -69,6 +70,7 @@ ckpt_status ckpt__decoder_open(ckpt__decoder *d, const ckpt__source *source, con
     case CKPT__NESTED: /* it is missing: no byte of it is read */
         return CKPT_OK;
     case CKPT__DEFLATE:
+    case CKPT__ZLIB:
         return open_inflate(d, err);
     case CKPT__ZSTD:
         return open_zstd(d, err);
@@ -171,6 +173,8 @@ ckpt_status ckpt__decoder_read(ckpt__decoder *d, void *dst, size_t n, ckpt_error
     else if (status == CKPT_OK)
         status = ckpt__extent_read(d->source, d->extent, d->produced, dst, n, d->what, err);
     d->produced += n;
+    if (status == CKPT_OK && d->produced == d->extent->size && d->extent->coding == CKPT__ZLIB)
+        status = ckpt__decoder_finish(d, err);
     return status;
 }
 

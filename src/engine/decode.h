@@ -36,7 +36,8 @@ ckpt_status ckpt__extent_read(const ckpt__source *source, const ckpt__extent *e,
 ckpt_status ckpt__decoder_open(ckpt__decoder *d, const ckpt__source *source, const ckpt__extent *e, const char *what,
                                ckpt_error *err);
 void ckpt__decoder_close(ckpt__decoder *d); /* of one that was opened, or is all zero */
-/* Exactly n more bytes; the caller never asks past extent->size. */
+/* Exactly n more bytes; the caller never asks past extent->size. CKPT_E_DAMAGED, too: they were the last of a zlib stream, and its
+ * Adler-32 is not theirs. */
 ckpt_status ckpt__decoder_read(ckpt__decoder *d, void *dst, size_t n, ckpt_error *err);
 /* Leaves n bytes out; only a coded extent has to be decoded for it. */
 ckpt_status ckpt__decoder_skip(ckpt__decoder *d, uint64_t n, ckpt_error *err);

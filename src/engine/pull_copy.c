@@ -42,11 +42,12 @@ ckpt_status ckpt__pull_rule(ckpt__pull *p, ckpt__held *h, ckpt_error *err)
 {
     const ckpt__extent *e = ckpt__pull_extent(p, h->from);
     h->rule = CKPT__CRC_NONE;
-    if (p->check && ckpt__is_asked_before(e))
+    bool all = h->dense && h->span == e->size;
+    if (p->check && (ckpt__is_asked_before(e) || (e->coding == CKPT__ZLIB && !all)))
         return ckpt__check_storage(p->source, ckpt__plan_source_index(p->plan), h->from, h->span, name_of(p, h), err);
     if (!p->check || !ckpt__has_crc_of_its_own(e) || e->missing || ckpt__is_sound(e))
         return CKPT_OK;
-    if (h->dense && h->span == e->size)
+    if (all)
         h->rule = CKPT__CRC_OF_COPY;
     else if (h->dense && p->crcs && ckpt__crcs_takes(p->crcs, h->from, h->bond))
         h->rule = CKPT__CRC_ADDED;

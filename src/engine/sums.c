@@ -224,7 +224,8 @@ static void enter(ckpt__summer *s, uint32_t storage)
 static ckpt_status check_storage(ckpt__summer *s, ckpt_error *err)
 {
     ckpt__extent *e = (ckpt__extent *)(uintptr_t)extent_of(s);
-    if (ckpt__is_asked_before(e))
+    bool ended = s->open && s->decoder.produced == e->size;
+    if (ckpt__is_asked_before(e) || (e->coding == CKPT__ZLIB && !ended))
         return ckpt__check_storage(s->source, s->index, s->storage, UINT64_MAX, s->what, err);
     if (!e->has_crc || e->missing)
         return CKPT_OK;

@@ -23,8 +23,16 @@
 #include "base/base.h"
 
 /* STORED: the bytes as they are. NESTED: a record of a file holds them, and where in it is found out at first use
- * (model/nested.h). The last two are what it may come to. */
-typedef enum ckpt__coding { CKPT__STORED = 0, CKPT__DEFLATE, CKPT__NESTED, CKPT__ZSTD, CKPT__TURNED } ckpt__coding;
+ * (model/nested.h). ZSTD and TURNED are what it may come to. ZLIB: deflated, with a header and the Adler-32 of the decoded
+ * bytes (RFC 1950), which is compared whenever the last of them is decoded. */
+typedef enum ckpt__coding {
+    CKPT__STORED = 0,
+    CKPT__DEFLATE,
+    CKPT__NESTED,
+    CKPT__ZSTD,
+    CKPT__TURNED,
+    CKPT__ZLIB
+} ckpt__coding;
 
 /* Where the bytes of one storage are. The extent exists because formats differ in this alone: the engine reads every payload by
  * its extent and needs to know no format.
@@ -62,10 +70,10 @@ typedef struct ckpt__extent {
     uint64_t size;   /* decoded bytes */
 } ckpt__extent;
 
-/* Does some CRC tell whether the bytes are as they were written? */
+/* Does some checksum tell whether the bytes are as they were written? */
 static inline bool ckpt__has_any_crc(const ckpt__extent *e)
 {
-    return e->has_crc || e->spanned;
+    return e->has_crc || e->spanned || e->coding == CKPT__ZLIB;
 }
 
 /* One run of payload bytes that tensors view. Storages exist apart from tensors because tensors share bytes: tied weights,

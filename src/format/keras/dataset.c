@@ -315,10 +315,10 @@ static bool is_plain(const set *s, grid *g)
     return (filters == 0 || (g->deflated && !s->h->in->memory)) && g->total <= CKPT__H5_CHUNKS && g->total <= stored;
 }
 
-/* A zlib stream is two bytes of header, the deflated data, and four of a checksum (RFC 1950). */
+/* A zlib stream is two bytes of header, the deflated data, and four of a checksum. */
 static ckpt_status place_chunk(set *s, const grid *g, const hsize_t *at, bool *hole, ckpt_error *err)
 {
-    enum { ZLIB_HEAD = 2, ZLIB_FRAME = 6 };
+    enum { ZLIB_FRAME = 6 };
     unsigned mask = 0;
     haddr_t address = HADDR_UNDEF;
     hsize_t length = 0;
@@ -334,9 +334,8 @@ static ckpt_status place_chunk(set *s, const grid *g, const hsize_t *at, bool *h
     ckpt__storage *storage = add_storage(s, g->bytes);
     if (!storage)
         return no_memory(s, err);
-    storage->extent.coding = deflated ? CKPT__DEFLATE : CKPT__STORED;
-    return deflated ? place(s, storage, address + ZLIB_HEAD, length - ZLIB_FRAME, err)
-                    : place(s, storage, address, length, err);
+    storage->extent.coding = deflated ? CKPT__ZLIB : CKPT__STORED;
+    return place(s, storage, address, length, err);
 }
 
 /* Chunks at the end of a dimension are whole in the file, and reach beyond the tensor. */

@@ -1,6 +1,8 @@
-/* Damage in files of Keras, and who sees it: the CRC of an archive's member, compared before any of the tensors in it is used. */
+/* Damage in files of Keras, and who sees it: the CRC of an archive's member, compared before any of the tensors in it is used, and the
+ * Adler-32 of deflated chunks. */
 #include <ckpt/naming.h>
 #include <sys/syscall.h>
+#include "engine/checked.h"
 #include "reader/reader.h"
 #include "../migrate_setup.h"
 
@@ -208,6 +210,96 @@ START_TEST(covered)
 }
 END_TEST
 
+/* ---- the Adler-32 of deflated chunks */
+
+/* The tensor's bytes, of a copy of coded.h5 that is at "a.h5". */
+static ckpt_status read_coded(const char *name, void *to, size_t *n)
+{
+    ckpt_reader *r = opened(at("a.h5"));
+    size_t i;
+    ck_assert_int_eq(ckpt_reader_find(r, name, strlen(name), &i, &err), CKPT_OK);
+    *n = (size_t)ckpt_reader_tensor(r, i)->nbytes;
+    ckpt_status status = ckpt_reader_read(r, i, to, *n, &err);
+    ckpt_reader_close(r);
+    return status;
+}
+
+/* One bit of each byte of a chunk: what is read is right or nothing. Only bits that deflate does not use change nothing. */
+static void flip_chunk(unsigned char *all, size_t n, const ckpt__extent *e, const char *name, size_t counts[2])
+{
+    unsigned char right[1000], is[1000];
+    size_t size, other;
+    put_file(at("a.h5"), all, n);
+    ck_assert_int_eq(read_coded(name, right, &size), CKPT_OK);
+    for (uint64_t k = 0; k < e->length; k++) {
+        all[e->offset + k] ^= 4;
+        put_file(at("a.h5"), all, n);
+        ckpt_status status = read_coded(name, is, &other);
+        ck_assert_msg(status == CKPT_E_DAMAGED || (status == CKPT_OK && memcmp(is, right, size) == 0),
+                      "%s, byte %llu: %d: %s", name, (unsigned long long)(e->offset + k), (int)status, err.message);
+        counts[status == CKPT_OK]++;
+        ckpt_migrate_options o = {.no_sync = true, .lossy = true, .to = "torch", .verify = k % 2, .threads = k % 3};
+        if (k % 5 == 0)
+            ck_assert_int_eq(ckpt_migrate(at("a.h5"), at("out"), &o, report, &err), status);
+        remove(at("out"));
+        all[e->offset + k] ^= 4;
+    }
+}
+
+START_TEST(deflated_chunks)
+{
+    static const char *const names[] = {"gzip", "big_chunks"};
+    size_t n, counts[2] = {0};
+    unsigned char *all = slurp(data_file("coded.h5"), &n);
+    for (size_t i = 0; i < 2; i++) {
+        ckpt_reader *r = opened(data_file("coded.h5"));
+        size_t tensor;
+        ck_assert_int_eq(ckpt_reader_find(r, names[i], strlen(names[i]), &tensor, &err), CKPT_OK);
+        const ckpt__tensor *t = &r->index->tensors[tensor];
+        ck_assert_uint_gt(ckpt__view_count(t), 3);
+        for (size_t k = 0; k < ckpt__view_count(t); k += 3) {
+            const ckpt__extent *e = &r->index->storages[ckpt__view_of(r->index, t, k).storage].extent;
+            ck_assert_int_eq(e->coding, CKPT__ZLIB);
+            flip_chunk(all, n, e, names[i], counts);
+        }
+        ckpt_reader_close(r);
+    }
+    free(all);
+    ck_assert_uint_gt(counts[0], 20 * counts[1]);
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report_clear(report);
+    ck_assert_int_eq(ckpt_verify(data_file("coded.h5"), NULL, &result, report, &err), CKPT_OK);
+    ck_assert_int_eq(result.integrity, CKPT_INTEGRITY_PARTIAL);
+    ck_assert_uint_eq(ckpt_report_count_code(report, "no-integrity-data"), 0);
+}
+END_TEST
+
+/* Part of a large chunk is read only where all of it is right. */
+START_TEST(part_of_a_deflated_chunk)
+{
+    size_t n;
+    unsigned char *all = slurp(data_file("coded.h5"), &n);
+    ckpt_reader *r = opened(data_file("coded.h5"));
+    size_t tensor;
+    ck_assert_int_eq(ckpt_reader_find(r, "gzip", 4, &tensor, &err), CKPT_OK);
+    size_t storage = ckpt__view_of(r->index, &r->index->tensors[tensor], 0).storage;
+    const ckpt__extent *e = &r->index->storages[storage].extent;
+    for (int sound = 1; sound >= 0; sound--) {
+        all[e->offset + e->length - 1] ^= sound ? 0 : 1;
+        put_file(at("a.h5"), all, n);
+        ckpt_reader *copy = opened(at("a.h5"));
+        for (int twice = 0; twice < 2; twice++) {
+            ckpt_status status = ckpt__check_storage(copy->source, copy->index, storage, 4, "gzip", &err);
+            ck_assert_msg(status == (sound ? CKPT_OK : CKPT_E_DAMAGED), "%d: %s", (int)status, err.message);
+            ck_assert_int_eq(ckpt__is_sound(&copy->index->storages[storage].extent), sound);
+        }
+        ckpt_reader_close(copy);
+    }
+    ckpt_reader_close(r);
+    free(all);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("keras_damage");
@@ -218,6 +310,8 @@ int main(void)
     tcase_add_test(t, migrated);
     tcase_add_test(t, restored);
     tcase_add_test(t, covered);
+    tcase_add_test(t, deflated_chunks);
+    tcase_add_test(t, part_of_a_deflated_chunk);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
