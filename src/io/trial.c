@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,60 @@ typedef struct answer {
     ckpt_status status;
     ckpt_error error;
 } answer;
+
+/* The sanitizers map terabytes, and end the process where they get no memory. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+/* So much more memory of its own than the process has by now. Where that cannot be told, it has no such limit. */
+static void limit_memory(uint64_t more)
+{
+    char text[200];
+    unsigned long long pages = 0;
+    struct rlimit most;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    uint64_t bytes;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    if (SANITIZED || sscanf(text, "%*u %*u %*u %*u %*u %llu", &pages) != 1 || getrlimit(RLIMIT_DATA, &most) < 0 ||
+        !ckpt__mul(pages, (uint64_t)sysconf(_SC_PAGESIZE), &bytes) || !ckpt__add(bytes, more, &bytes))
+        return;
+    if (most.rlim_max == RLIM_INFINITY || most.rlim_max > bytes)
+        most.rlim_cur = most.rlim_max = bytes;
+    setrlimit(RLIMIT_DATA, &most);
+}
+
+/* What the library made of it that it got no memory: it takes that for damage of the file. */
+static void name_limit(answer *a, const ckpt__trial_want *want)
+{
+    char said[sizeof a->error.message];
+    memcpy(said, a->error.message, sizeof said);
+    a->status = ckpt__fail(
+        &a->error, CKPT_E_LIMIT, want->label,
+        "damaged, or made to attack: %s asks for more than the %llu MiB of memory that a file of its size may "
+        "take (it was tried in a process of its own; %.200s)",
+        want->what, (unsigned long long)(want->memory >> 20), said);
+}
+
+static void try_it(const ckpt__trial_want *want, answer *a)
+{
+    if (want->memory)
+        limit_memory(want->memory);
+    errno = 0;
+    a->status = want->fn(want->ctx, &a->error);
+    if (want->memory && a->status == CKPT_E_DAMAGED && errno == ENOMEM)
+        name_limit(a, want);
+}
 
 /* The processor's time that the process has had, in the kernel's ticks, where it sleeps and waits for no disk; else, and where that
  * cannot be told, -1. */
@@ -95,17 +150,17 @@ static void send_answer(int to, const answer *a)
     }
 }
 
-ckpt_status ckpt__trial(ckpt_status (*fn)(void *ctx, ckpt_error *err), void *ctx, unsigned seconds, const char *label,
-                        const char *what, ckpt_error *err)
+ckpt_status ckpt__trial(const ckpt__trial_want *want, ckpt_error *err)
 {
+    const char *label = want->label, *what = want->what;
     int ends[2];
     answer a = {CKPT_OK, CKPT_ERROR_INIT};
     if (pipe2(ends, O_CLOEXEC) < 0)
         return ckpt__fail_sys(err, errno, label, "no pipe for a trial of %s", what);
     pid_t pid = fork();
     if (pid == 0) {
-        prepare(seconds);
-        a.status = fn(ctx, &a.error);
+        prepare(want->seconds);
+        try_it(want, &a);
         send_answer(ends[1], &a);
         _exit(0);
     }

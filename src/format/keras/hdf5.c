@@ -240,7 +240,8 @@ static ckpt_status read_all(const ckpt__h5_input *input, ckpt__index *index, ckp
  * objects open, of which it complains at the program's end. So each file is tried in a process of its own first, and one that is
  * not read there is not read here. */
 
-enum { SECONDS = 60 };
+/* libhdf5 itself takes some MiB for what it keeps, beside what is known of the file. */
+enum { SECONDS = 60, OWN = 32 << 20 };
 
 typedef struct trial {
     const ckpt__h5_input *input;
@@ -265,7 +266,13 @@ ckpt_status ckpt__h5_read(const ckpt__h5_input *input, ckpt__index *index, ckpt_
     ckpt_status status = ckpt__h5_enter(input->label, err);
     if (status < 0)
         return status;
-    status = ckpt__trial(try_it, &t, SECONDS, input->label, "libhdf5", err);
+    const ckpt__trial_want want = {.fn = try_it,
+                                   .ctx = &t,
+                                   .seconds = SECONDS,
+                                   .memory = t.limit && t.limit < UINT64_MAX - OWN ? t.limit + OWN : 0,
+                                   .label = input->label,
+                                   .what = "libhdf5"};
+    status = ckpt__trial(&want, err);
     if (status == CKPT_OK)
         status = read_all(input, index, values, err);
     ckpt__h5_leave();

@@ -5,6 +5,7 @@ small.*: a model of a convolution, batch normalization and two dense layers afte
 weights in two files, and as Keras 2 kept it. The rest is h5py's: coded.h5 has the ways in which a dataset may lie in a file, newer.h5 is of a newer HDF5, and
 bad-*.h5 what a reader must refuse. expected.txt: name, dtype, shape and CRC-32 of every tensor, as h5py reads it."""
 import os
+import struct
 import sys
 import zlib
 import zipfile
@@ -148,6 +149,13 @@ def bad():
         f["a"] = np.zeros(2, "V2")
     with h5py.File(path("bad-bomb.h5"), "w") as f:  # a few KiB that would be 1 GiB
         d = f.create_dataset("a", (1 << 28,), "f4", chunks=(1 << 28,), compression="gzip", shuffle=True)
+    with h5py.File(path("bad-length.h5"), "w") as f:
+        f.attrs["name"] = "dense_layer_x"
+    b = bytearray(open(path("bad-length.h5"), "rb").read())  # its reference to the text says 1.5 GiB
+    at = next(k for k in range(len(b) - 16) if b[k:k + 4] == struct.pack("<I", 13)
+              and b[(a := struct.unpack_from("<Q", b, k + 4)[0]):a + 4] == b"GCOL")
+    b[at:at + 4] = struct.pack("<I", 0x60000000)
+    open(path("bad-length.h5"), "wb").write(b)
     with h5py.File(path("bad-filter.h5"), "w") as f:
         f.create_dataset("a", data=np.zeros(8, "f4"), chunks=(8,), compression="lzf")
 

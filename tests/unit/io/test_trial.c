@@ -131,7 +131,8 @@ static ckpt_status leaves(void *ctx, ckpt_error *e)
 
 static ckpt_status trial(ckpt_status (*fn)(void *, ckpt_error *), void *ctx)
 {
-    return ckpt__trial(fn, ctx, 1, "a.file", "the library", &err);
+    const ckpt__trial_want want = {.fn = fn, .ctx = ctx, .seconds = 1, .label = "a.file", .what = "the library"};
+    return ckpt__trial(&want, &err);
 }
 
 static int open_files(void)
@@ -151,7 +152,8 @@ START_TEST(gives_status_and_error_and_changes_nothing)
     ck_assert_int_eq(trial(refuses, NULL), CKPT_E_UNSUPPORTED);
     ck_assert_str_eq(err.object, "a.file");
     ck_assert_ptr_nonnull(strstr(err.message, "version 9 is not known"));
-    ck_assert_int_eq(ckpt__trial(refuses, NULL, 1, "a.file", "the library", NULL), CKPT_E_UNSUPPORTED);
+    const ckpt__trial_want want = {.fn = refuses, .seconds = 1, .label = "a.file", .what = "the library"};
+    ck_assert_int_eq(ckpt__trial(&want, NULL), CKPT_E_UNSUPPORTED);
     ck_assert_int_eq(open_files(), files);
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
 }
@@ -217,11 +219,47 @@ START_TEST(what_stands_still_is_ended)
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
     polls = 0;
     /* Its processor's time is counted in ticks, of which a busy machine may give it more than it takes. */
-    ck_assert_int_eq(ckpt__trial(is_slow, &right, 60, "a.file", "the library", &err), CKPT_OK);
+    const ckpt__trial_want slow = {
+        .fn = is_slow, .ctx = &right, .seconds = 60, .label = "a.file", .what = "the library"};
+    ck_assert_int_eq(ckpt__trial(&slow, &err), CKPT_OK);
     ck_assert_int_gt(polls, 60);
     ck_assert_int_eq(open_files(), files);
 }
 END_TEST
+
+static ckpt_status needs_much(void *ctx, ckpt_error *e)
+{
+    size_t n = *(size_t *)ctx;
+    char *all = malloc(n);
+    if (!all)
+        return ckpt__fail(e, CKPT_E_DAMAGED, "a.file", "no room for its text");
+    memset(all, 1, n);
+    free(all);
+    return CKPT_OK;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Beyond what the program has already; what the library calls damage is the limit then. */
+START_TEST(more_memory_than_it_may_have)
+{
+    size_t little = 8 << 20, much = 64 << 20;
+    ckpt__trial_want want = {.fn = needs_much, .seconds = 60, .memory = 32 << 20, .label = "b", .what = "the library"};
+    char *mine = malloc(much);
+    ck_assert_ptr_nonnull(mine);
+    memset(mine, 1, much);
+    want.ctx = &little;
+    ck_assert_msg(ckpt__trial(&want, &err) == CKPT_OK, "%s", err.message);
+    want.ctx = &much;
+    ck_assert_int_eq(ckpt__trial(&want, &err), CKPT_E_LIMIT);
+    ck_assert_str_eq(err.object, "b");
+    ck_assert_ptr_nonnull(strstr(err.message, "the library asks for more than the 32 MiB"));
+    ck_assert_ptr_nonnull(strstr(err.message, "no room for its text"));
+    want.memory = 0;
+    ck_assert_int_eq(ckpt__trial(&want, &err), CKPT_OK);
+    free(mine);
+}
+END_TEST
+#endif
 
 START_TEST(no_process_to_be_had)
 {
@@ -251,6 +289,9 @@ int main(void)
     tcase_add_test(t, a_program_that_ignores_its_children);
     tcase_add_test(t, short_and_interrupted_calls);
     tcase_add_test(t, what_stands_still_is_ended);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    tcase_add_test(t, more_memory_than_it_may_have);
+#endif
     tcase_add_test(t, no_process_to_be_had);
     suite_add_tcase(s, t);
     return run_suite(s);
