@@ -122,6 +122,14 @@ static ckpt_status tick_block(void *ctx, uint64_t offset, const void *data, size
     return ckpt__verifier_tick(ctx, n, err);
 }
 
+static bool has_storages(const ckpt__index *x, const ckpt__span *s)
+{
+    for (size_t i = 0; i < x->storage_count; i++)
+        if (x->storages[i].extent.spanned && &x->spans[x->storages[i].extent.span] == s)
+            return true;
+    return false;
+}
+
 /* What it has of tensors is then neither read again nor known to be damaged tensor by tensor. */
 static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error *err)
 {
@@ -141,9 +149,12 @@ static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error
     if (status < 0 || crc == s->extent.crc)
         return status;
     snprintf(message, sizeof message,
-             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32
-             ": which of its tensors are damaged cannot be told, for they have no checksums of their own",
-             s->extent.size, name, crc, s->extent.crc);
+             "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32 ": %s",
+             s->extent.size, name, crc, s->extent.crc,
+             has_storages(v->index, s)
+                 ? "which of its tensors are damaged cannot be told, for they have no checksums of "
+                   "their own"
+                 : "no tensor lies there");
     return ckpt__verifier_wrong(v, "crc-mismatch", NULL, file, fix, message, err);
 }
 

@@ -116,6 +116,22 @@ static ckpt_status read_weights(archive *a, ckpt_error *err)
     return status == CKPT_OK ? ckpt__h5_read(&in, a->index, a->values, err) : status;
 }
 
+/* What else is in it (the words of a text layer, say) is no state, but a verification looks at it. The JSON was compared as it was
+ * read. */
+static ckpt_status add_others(archive *a, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < ckpt__zip_count(a->zip); i++) {
+        const ckpt__zip_record *r = ckpt__zip_at(a->zip, i);
+        if (r->folder || !r->has_crc || r == find(a->zip, weights_name) || r == find(a->zip, metadata_name) ||
+            r == find(a->zip, config_name))
+            continue;
+        ckpt_str name = ckpt__arena_str(a->index->arena, r->name.data, r->name.size);
+        status = name.data ? add_span(a, r, name, err) : ckpt__fail_memory(err, a->label, r->name.size);
+    }
+    return status;
+}
+
 static ckpt_status read_archive(archive *a, ckpt_error *err)
 {
     uint64_t size = a->request->source->files[a->request->file].size;
@@ -127,6 +143,8 @@ static ckpt_status read_archive(archive *a, ckpt_error *err)
         status = read_json(a, config_name, err);
     if (status == CKPT_OK)
         status = read_weights(a, err);
+    if (status == CKPT_OK)
+        status = add_others(a, err);
     ckpt__zip_free(a->zip);
     return status;
 }

@@ -211,6 +211,55 @@ START_TEST(covered)
 }
 END_TEST
 
+/* The weights of small.keras, and a member that is no state, stored or deflated. */
+static void put_vocabulary(bool deflated, bool sound)
+{
+    static const char words[] = "a vocabulary of a vocabulary";
+    static archive a;
+    size_t n;
+    unsigned char *all = slurp(data_file("small.keras"), &n);
+    ckpt_reader *r = opened(data_file("small.keras"));
+    const ckpt__extent *e = &r->index->spans[0].extent;
+    memset(&a, 0, sizeof a);
+    add_record(&a,
+               &(record){.name = "model.weights.h5", .data = all + e->offset, .size = (size_t)e->size, .flags = 0x800});
+    add_record(&a, &(record){.name = "assets/text/vocabulary.txt",
+                             .data = words,
+                             .size = sizeof words - 1,
+                             .flags = 0x800,
+                             .deflate = deflated,
+                             .wrong_crc = !sound});
+    put_end(&a, a.count, "");
+    write_to(at("b.keras"), a.file.data, a.file.size);
+    ckpt_reader_close(r);
+    free(all);
+}
+
+/* Its damage is a finding of a verification, and of no matter to the tensors. */
+START_TEST(other_members)
+{
+    for (int i = 0; i < 4; i++) {
+        bool sound = i % 2;
+        ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+        uint32_t crc;
+        put_vocabulary(i / 2, sound);
+        ckpt_report_clear(report);
+        ckpt_status status = ckpt_verify(at("b.keras"), NULL, &result, report, &err);
+        ck_assert_msg(status == (sound ? CKPT_OK : CKPT_ANSWER_NO), "%d: %d: %s", i, (int)status, err.message);
+        ck_assert_int_eq(result.integrity, CKPT_INTEGRITY_CRC32);
+        ck_assert_uint_eq(ckpt_report_count_code(report, "crc-mismatch"), !sound);
+        for (size_t k = 0; k < ckpt_report_count(report); k++)
+            ck_assert_msg(strstr(ckpt_report_get(report, k)->message, "no tensor lies there"), "%s",
+                          ckpt_report_get(report, k)->message);
+        ckpt_reader *r = opened(at("b.keras"));
+        ck_assert_uint_eq(r->index->span_count, 2);
+        for (size_t k = 0; k < ckpt_reader_tensor_count(r); k++)
+            ck_assert_msg(ckpt_reader_crc32(r, k, &crc, &err) == CKPT_OK, "%s", err.message);
+        ckpt_reader_close(r);
+    }
+}
+END_TEST
+
 /* ---- the Adler-32 of deflated chunks */
 
 /* The tensor's bytes, of a copy of coded.h5 that is at "a.h5". */
@@ -332,6 +381,7 @@ int main(void)
     tcase_add_test(t, migrated);
     tcase_add_test(t, restored);
     tcase_add_test(t, covered);
+    tcase_add_test(t, other_members);
     tcase_add_test(t, deflated_chunks);
     tcase_add_test(t, part_of_a_deflated_chunk);
     tcase_add_test(t, a_length_that_is_not_there);
