@@ -139,7 +139,8 @@ static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error
     ckpt__escape(name, sizeof name, s->name.data, s->name.size);
     const char *file = v->source->directory ? v->source->files[s->extent.file].name : name;
     static const char fix[] = "copy it again, or take an earlier checkpoint";
-    ckpt_status status = ckpt__read_span(v->source, s, tick_block, v, &crc, &why);
+    bool used = has_storages(v->index, s); /* the total has the bytes of storages */
+    ckpt_status status = ckpt__read_span(v->source, s, used ? tick_block : NULL, v, &crc, &why);
     if (status == CKPT_E_DAMAGED) {
         snprintf(message, sizeof message, "%s cannot be read to its end: %s", name, why.message);
         return ckpt__verifier_wrong(v, "damaged", NULL, file, fix, message, err);
@@ -151,10 +152,9 @@ static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error
     snprintf(message, sizeof message,
              "the %" PRIu64 " bytes of %s have CRC-32 %08" PRIx32 ", the archive says %08" PRIx32 ": %s",
              s->extent.size, name, crc, s->extent.crc,
-             has_storages(v->index, s)
-                 ? "which of its tensors are damaged cannot be told, for they have no checksums of "
-                   "their own"
-                 : "no tensor lies there");
+             used ? "which of its tensors are damaged cannot be told, for they have no checksums of "
+                    "their own"
+                  : "no tensor lies there");
     return ckpt__verifier_wrong(v, "crc-mismatch", NULL, file, fix, message, err);
 }
 

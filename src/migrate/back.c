@@ -335,7 +335,8 @@ static ckpt_status check_span(const checker *c, const ckpt__span *s)
     if (status < 0 || crc == s->extent.crc)
         return status;
     return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "the record %s reads back with CRC-32 %08x, and has %08x",
-                      ckpt__escape(name, sizeof name, s->name.data, s->name.size), (unsigned)crc, (unsigned)s->extent.crc);
+                      ckpt__escape(name, sizeof name, s->name.data, s->name.size), (unsigned)crc,
+                      (unsigned)s->extent.crc);
 }
 
 /* What no tensor of the target shows. */
