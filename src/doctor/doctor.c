@@ -7,6 +7,7 @@
 #include "doctor/text.h"
 #include "base/first_sizes.h"
 #include "anatomy/producer.h"
+#include "engine/cover.h"
 #include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
@@ -334,7 +335,7 @@ static ckpt_status examine_part(ckpt__examination *p, ckpt_report *report)
 /* Files of the checkpoint that are missing or short, where reading went on without them: each loader fails at the first of them
  * (dcp.load: FileNotFoundError, or a record that does not unpickle; load_weights: FileNotFoundError; ckpt_restore: "damaged"). Of what
  * is left nothing is said. *lost: there are some. */
-static ckpt_status note_lost_files(ckpt__examination *p, ckpt_report *report, bool *lost)
+static ckpt_status copy_lost_files(ckpt__examination *p, ckpt_report *report, bool *lost)
 {
     static const char *const codes[] = {"shard-missing", "rank-missing", "truncated"};
     const ckpt_report *said = p->index->findings;
@@ -351,15 +352,50 @@ static ckpt_status note_lost_files(ckpt__examination *p, ckpt_report *report, bo
             !ckpt__report_detail(report, f->file, NULL, NULL, 0))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
-    if (*lost)
-        p->result->outcome = CKPT_OUTCOME_FAILS_AT_LOAD;
     return CKPT_OK;
+}
+
+/* Tensors whose pieces do not make them whole. ckpt_restore refuses them. dcp.load says nothing: it fills the elements that it finds and
+ * leaves the others as they were in memory (torch 2.13: ran). */
+static ckpt_status note_pieces(ckpt__examination *p, ckpt_report *report, bool *some)
+{
+    static const char *const codes[] = {"pieces-missing", "pieces-overlap"};
+    const ckpt_report *said = p->index->findings;
+    size_t before = ckpt_report_count(report);
+    if (!ckpt__cover_noted(said)) {
+        ckpt_status status = ckpt__cover_note(p->index, report, p->err);
+        *some = ckpt_report_count(report) > before;
+        return status;
+    }
+    for (size_t i = 0; i < ckpt_report_count(said); i++) {
+        const ckpt_finding *f = ckpt_report_get(said, i);
+        if ((strcmp(f->code, codes[0]) == 0 || strcmp(f->code, codes[1]) == 0) &&
+            !ckpt__report_add(report, f->severity, f->code, f->tensor, f->fix, "%s", f->message))
+            return ckpt__fail_memory(p->err, "the report", 0);
+    }
+    *some = true;
+    return CKPT_OK;
+}
+
+/* What is not all there. *lost: there is some of it, and nothing more is said. */
+static ckpt_status note_lost(ckpt__examination *p, ckpt_report *report, bool *lost)
+{
+    bool pieces = false;
+    ckpt_status status = copy_lost_files(p, report, lost);
+    if (status == CKPT_OK)
+        status = note_pieces(p, report, &pieces);
+    if (*lost || (pieces && p->loader->loader == CKPT_LOADER_CKPT))
+        p->result->outcome = CKPT_OUTCOME_FAILS_AT_LOAD;
+    else if (pieces)
+        p->result->outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY;
+    *lost = *lost || pieces;
+    return status;
 }
 
 ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
 {
     bool lost;
-    ckpt_status left = note_lost_files(p, report, &lost);
+    ckpt_status left = note_lost(p, report, &lost);
     if (left != CKPT_OK || lost)
         return left;
     bool asked = p->options->loader != CKPT_LOADER_OWN;

@@ -66,6 +66,10 @@ void ckpt__plan_free(ckpt__plan *plan);
 void ckpt__plan_totals_of(const ckpt__plan *plan, ckpt__plan_totals *out);
 uint64_t ckpt__plan_memory(const ckpt__plan *plan); /* bytes that grow with the bonds, beside the bonds themselves */
 
+/* The proof of one split tensor by itself: how many of its elements are in its pieces. CKPT_E_MISMATCH: two of them meet, and are no
+ * replicas; the message says which. CKPT_E_LIMIT as above. */
+ckpt_status ckpt__plan_cover(const ckpt__index *index, size_t tensor, uint64_t *elements, ckpt_error *err);
+
 /* What it was made of. */
 const ckpt__index *ckpt__plan_source_index(const ckpt__plan *plan);
 const ckpt__index *ckpt__plan_target_index(const ckpt__plan *plan);

@@ -361,7 +361,7 @@ static ckpt_status prove_covered(ckpt__plan *plan, const ckpt__side *from, const
     return CKPT_OK;
 }
 
-/* ---- all of them */
+/* ---- one side */
 
 static ckpt_status make_side(ckpt__plan *p, const ckpt__index *x, ckpt__side *s, ckpt_error *err)
 {
@@ -380,6 +380,37 @@ static ckpt_status make_side(ckpt__plan *p, const ckpt__index *x, ckpt__side *s,
         status = leave_out(p, x, s, err);
     return status;
 }
+
+static ckpt_status add_volumes(const ckpt__side *s, uint64_t *out, ckpt_error *err)
+{
+    proof p = {.side = s};
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++)
+        if (!s->left_out || !s->left_out[i])
+            status = add_volume(&p, i, NULL, s->rows[i].box + s->n, err);
+    *out = p.volume;
+    return status;
+}
+
+ckpt_status ckpt__plan_cover(const ckpt__index *x, size_t tensor, uint64_t *elements, ckpt_error *err)
+{
+    ckpt__plan p = {.want = {.from = x}, .arena = ckpt__arena_new(0)};
+    ckpt__side s = {.tensor = &x->tensors[tensor]};
+    bool any = false;
+    s.flat = (is_flat(x, s.tensor, &any) && any) || s.tensor->info.ndim == 0;
+    ckpt_status status = p.arena ? make_side(&p, x, &s, err) : no_memory(err);
+    if (status == CKPT_OK && s.count > 1)
+        status = ckpt__boxes_new(s.n, s.count, box_of, &s, &s.tree, err);
+    if (status == CKPT_OK)
+        status = prove_apart(&p, x, &s, err);
+    if (status == CKPT_OK)
+        status = add_volumes(&s, elements, err);
+    ckpt__boxes_free(s.tree);
+    ckpt__arena_free(p.arena);
+    return status;
+}
+
+/* ---- all of them */
 
 /* The number of the side, which is made and proved where no bond needed it before. Sides move as they grow: the tree, which borrows
  * its side, is made when all are there. */

@@ -42,3 +42,16 @@ ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_stat
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
 }
+
+ckpt_status ckpt__survey_pieces(ckpt_report *findings, ckpt_str tensor, uint64_t elements, uint64_t of, ckpt_error *err)
+{
+    char shown[512];
+    if (ckpt__report_add(findings, CKPT_SEVERITY_ERROR, "pieces-missing",
+                         ckpt__escape(shown, sizeof shown, tensor.data, tensor.size),
+                         "copy the checkpoint again with the files of all ranks, or take an earlier one; ckpt-migrate "
+                         "--salvage leaves this tensor out and keeps the others",
+                         "its pieces have %llu of its %llu elements: the others are in no file",
+                         (unsigned long long)elements, (unsigned long long)of))
+        return CKPT_OK;
+    return ckpt__fail_memory(err, "findings", 0);
+}

@@ -15,4 +15,7 @@ bool ckpt__survey_passes(ckpt_status status);
 /* One finding about `file`, whose reading failed with `status` and `why`. */
 ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_status status, const ckpt_error *why,
                               ckpt_error *err);
+/* The finding "pieces-missing": the files have so many of the elements of a tensor that is split. */
+ckpt_status ckpt__survey_pieces(ckpt_report *findings, ckpt_str tensor, uint64_t elements, uint64_t of,
+                                ckpt_error *err);
 #endif

@@ -7,6 +7,7 @@
 #include "anatomy/canon.h"
 #include "anatomy/part.h"
 #include "engine/checked.h"
+#include "engine/cover.h"
 #include "engine/elements.h"
 #include "engine/stream.h"
 #include "format/table.h"
@@ -66,6 +67,8 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         ckpt__canon_give_roles(r->index);
     if (status == CKPT_OK && !options->also_count)
         status = note_part(r, err);
+    if (status == CKPT_OK && (survey || options->leave_damaged))
+        status = ckpt__cover_note(r->index, r->index->findings, err);
     if (status == CKPT_OK && options->leave_large &&
         !(r->index->parts_given = calloc(r->index->storage_count + 1, sizeof *r->index->parts_given)))
         status = ckpt__fail_memory(err, path, r->index->storage_count);

@@ -4,7 +4,7 @@
 #include <ckpt/ckpt.h>
 #include <pthread.h>
 #include "codec/zstd.h"
-#include "../folder_files.h"
+#include "dcp_files.h"
 #include "model/nested.h"
 #include "reader/parts.h"
 
@@ -53,22 +53,6 @@ static void teardown(void)
 {
     ckpt_reader_close(reader);
     remove_folder();
-}
-
-static const char *data(const char *name)
-{
-    static char path[400];
-    snprintf(path, sizeof path, "%s/tests/data/dcp/%s", getenv("srcdir"), name);
-    return path;
-}
-
-/* A copy that may be changed: at("c"). */
-static void copy(const char *name)
-{
-    char command[1000];
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -r '%s' '%s' && chmod -R u+w '%s'", at("c"), data(name),
-             at("c"), at("c"));
-    ck_assert_int_eq(system(command), 0);
 }
 
 static ckpt_status open_at(const char *path)

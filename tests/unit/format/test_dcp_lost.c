@@ -1,0 +1,133 @@
+/* Distributed checkpoints of PyTorch of which something is lost, although each file that is named is there: what verify and doctor say,
+ * and what a salvage keeps. */
+#include <ckpt/ckpt.h>
+#include "dcp_files.h"
+
+static ckpt_error err;
+static ckpt_report *report;
+
+static void setup(void)
+{
+    make_folder();
+    report = ckpt_report_new();
+    ck_assert_ptr_nonnull(report);
+}
+
+static void teardown(void)
+{
+    ckpt_report_free(report);
+    remove_folder();
+}
+
+/* The first places of these bytes, `most` of them, become those. */
+static void change(const char *path, const char *from, const char *to, size_t n, size_t most)
+{
+    static char content[1 << 16];
+    size_t found = 0;
+    FILE *f = fopen(path, "rb");
+    ck_assert_ptr_nonnull(f);
+    size_t size = fread(content, 1, sizeof content, f);
+    ck_assert(fclose(f) == 0 && size < sizeof content);
+    for (size_t i = 0; i + n <= size && found < most; i++)
+        if (memcmp(content + i, from, n) == 0) {
+            memcpy(content + i, to, n);
+            found++;
+        }
+    ck_assert_msg(found == most, "%zu times in %s", found, path);
+    write_to(path, content, size);
+}
+
+static const ckpt_finding *says(const char *code, const char *tensor, const char *words)
+{
+    const ckpt_finding *f = ckpt_report_find(report, code, tensor);
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && strstr(f->message, words) && *f->fix, "%s of %s: %s", code,
+                  tensor, f ? f->message : "it is not said");
+    return f;
+}
+
+/* What verify finds is in the report. */
+static void is_damaged(void)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_status status = ckpt_verify(at("c"), NULL, &result, report, &err);
+    ck_assert_msg(status == CKPT_ANSWER_NO && !result.ok, "%d: %s", status, status < 0 ? err.message : "it is whole");
+}
+
+/* What doctor finds is in the report: of a plain reader, or of one that leaves out what is damaged. */
+static ckpt_outcome outcome(bool leave_damaged, ckpt_loader loader)
+{
+    ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
+    ckpt_doctor_options asked = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_reader *reader = NULL;
+    options.leave_damaged = leave_damaged;
+    asked.loader = loader;
+    ck_assert_msg(ckpt_reader_open(at("c"), &options, &reader, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_msg(ckpt_doctor(reader, &asked, &result, report, &err) == CKPT_OK, "%s", err.message);
+    ckpt_outcome is = result.outcome;
+    ckpt_doctor_result_clear(&result);
+    ckpt_reader_close(reader);
+    return is;
+}
+
+/* Nothing tells of the last rank but the pieces that are not there. */
+START_TEST(the_last_rank_is_not_there)
+{
+    copy("ranks");
+    ck_assert(remove(at("c/__1.metadata")) == 0 && remove(at("c/__1_0.distcp")) == 0);
+    is_damaged();
+    says("pieces-missing", "model.rows.weight", "have 9 of its 15 elements");
+    says("pieces-missing", "model.columns.weight", "have 9 of its 15 elements");
+    ck_assert_uint_eq(ckpt_report_count_code(report, "pieces-missing"), 2);
+    for (int leave = 0; leave < 2; leave++) {
+        ck_assert_int_eq(outcome(leave, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+        says("pieces-missing", "model.rows.weight", "have 9 of its 15 elements");
+        ck_assert_uint_eq(ckpt_report_count_code(report, "pieces-missing"), 2);
+    }
+}
+END_TEST
+
+/* The offset 3, 0 of rank 1's rows becomes 2, 0: row 2 is there twice, row 4 is not. */
+START_TEST(pieces_that_meet)
+{
+    copy("cut");
+    change(at("c/.metadata"), "K\3K\0\x86", "K\2K\0\x86", 5, 2);
+    is_damaged();
+    says("pieces-overlap", "model.rows.weight", "two of its pieces have the same elements");
+    ck_assert_uint_eq(ckpt_report_count_code(report, "pieces-overlap"), 1);
+    ck_assert_int_eq(outcome(false, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+    says("pieces-overlap", "model.rows.weight", "two of its pieces have the same elements");
+}
+END_TEST
+
+/* One piece that is less than its tensor. */
+START_TEST(a_piece_that_is_not_all)
+{
+    copy("cut");
+    change(at("c/.metadata"), "K\4K\3\x86", "K\5K\3\x86", 5, 1); /* its shape, and not its chunk's */
+    is_damaged();
+    says("pieces-missing", "model.turned", "have 12 of its 15 elements");
+}
+END_TEST
+
+START_TEST(what_is_whole_is_not_blamed)
+{
+    static const char *const names[] = {"cut", "ranks", "shards", "trained", "torch-2.0"};
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ck_assert_msg(ckpt_verify(data(names[_i]), NULL, &result, report, &err) == CKPT_OK, "%s: %s", names[_i],
+                  err.message);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("dcp, lost");
+    TCase *t = tcase_create("dcp, lost");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, the_last_rank_is_not_there);
+    tcase_add_test(t, pieces_that_meet);
+    tcase_add_test(t, a_piece_that_is_not_all);
+    tcase_add_loop_test(t, what_is_whole_is_not_blamed, 0, 5);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
