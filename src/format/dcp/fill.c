@@ -95,23 +95,53 @@ static ckpt_status add_value(ckpt__dcp *d, ckpt__dcp_item *item, size_t tensor, 
     return CKPT_OK;
 }
 
+/* Is there a chunk that has elements? */
+static bool has_chunks(const ckpt__dcp *d, const ckpt__dcp_item *item, const uint32_t *chunks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int64_t *size = d->chunks[chunks[i]].box + item->ndim;
+        uint32_t k = 0;
+        while (k < item->ndim && size[k] != 0)
+            k++;
+        if (k == item->ndim)
+            return true;
+    }
+    return false;
+}
+
+/* It has elements, and no list says where one of them is: the rank that had them wrote none that is here. */
+static ckpt_status lose_tensor(ckpt__dcp *d, const ckpt__dcp_item *item, uint64_t numel, ckpt_error *err)
+{
+    char name[300];
+    if (ckpt__dcp_goes_on(d))
+        return ckpt__survey_pieces(d->index->findings, item->name, 0, numel, err);
+    return ckpt__fail(
+        err, CKPT_E_DAMAGED, ckpt__escape(name, sizeof name, item->name.data, item->name.size),
+        "the list has no piece of it, where %llu elements are expected. Copy the checkpoint again with the "
+        "files of all ranks; ckpt-inspect verify names all such tensors, ckpt-migrate --salvage keeps the "
+        "others",
+        (unsigned long long)numel);
+}
+
 /* chunks[i] are numbers of its chunks. */
 static ckpt_status add_tensor(ckpt__dcp *d, ckpt__dcp_item *item, const uint32_t *chunks, size_t count,
                               ckpt__piece *pieces, ckpt_error *err)
 {
     ckpt__index *x = d->index;
-    ckpt__tensor *t = ckpt__index_add_tensor(x);
-    size_t tensor = x->tensor_count - 1;
     uint64_t numel, bytes;
     ckpt_status status = CKPT_OK;
+    if (!ckpt__numel(item->shape, item->ndim, &numel))
+        return ckpt__fail(err, CKPT_E_FORMAT, item->name.data, "the product of its shape overflows 64 bits");
+    if (numel && !has_chunks(d, item, chunks, count))
+        return lose_tensor(d, item, numel, err);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    size_t tensor = x->tensor_count - 1;
     ckpt_str name = t ? ckpt__arena_str(x->arena, item->name.data, item->name.size) : (ckpt_str){NULL, 0};
     if (!name.data)
         return ckpt__dcp_no_memory(d, err);
     t->info.name = name;
     t->info.dtype = item->dtype;
     t->info.ndim = item->ndim;
-    if (!ckpt__numel(item->shape, item->ndim, &numel))
-        return ckpt__fail(err, CKPT_E_FORMAT, name.data, "the product of its shape overflows 64 bits");
     if (numel == 0) {
         status = set_empty(d, tensor, item, err);
         return status == CKPT_OK ? add_value(d, item, tensor, err) : status;

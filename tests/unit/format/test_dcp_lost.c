@@ -110,6 +110,50 @@ START_TEST(a_piece_that_is_not_all)
 }
 END_TEST
 
+/* What could not be recovered is in the report; how many things are those. */
+static size_t salvage(void)
+{
+    ckpt_migrate_options options = CKPT_MIGRATE_OPTIONS_INIT;
+    options.salvage = true;
+    options.to = "torch";
+    ckpt_status status = ckpt_migrate(at("c"), at("out.pt"), &options, report, &err);
+    ck_assert_msg(status >= 0, "%s", err.message);
+    return ckpt_report_count_code(report, "not-recovered");
+}
+
+static bool is_in_output(const char *name)
+{
+    ckpt_reader *reader = NULL;
+    size_t i;
+    ck_assert_msg(ckpt_reader_open(at("out.pt"), NULL, &reader, &err) == CKPT_OK, "%s", err.message);
+    bool is = ckpt_reader_find(reader, name, strlen(name), &i, NULL) == CKPT_OK;
+    ckpt_reader_close(reader);
+    return is;
+}
+
+/* A tensor that was on rank 0 alone, of which the other lists have the shape: it is lost, and no tensor without bytes. */
+START_TEST(a_tensor_without_a_piece)
+{
+    ckpt_reader *reader = NULL;
+    copy("ranks");
+    ck_assert(remove(at("c/__0.metadata")) == 0 && remove(at("c/__0_0.distcp")) == 0);
+    is_damaged();
+    says("rank-missing", NULL, "the list of rank 0");
+    says("pieces-missing", "model.few", "have 0 of its 4 elements");
+    says("pieces-missing", "model.rows.weight", "have 6 of its 15 elements");
+    ck_assert_uint_eq(salvage(), 4); /* the list too */
+    says("not-recovered", "model.few", "have 0 of its 4 elements");
+    ck_assert(!is_in_output("model.few") && !is_in_output("model.rows.weight") && is_in_output("model.whole"));
+    copy("ranks"); /* the last rank, of whose list nothing tells */
+    ck_assert(rename(at("c/__1.metadata"), at("c/__0.metadata")) == 0 &&
+              rename(at("c/__1_0.distcp"), at("c/__0_0.distcp")) == 0);
+    change(at("c/__0.metadata"), "__1_0.distcp", "__0_0.distcp", 12, 1);
+    ck_assert_int_eq(ckpt_reader_open(at("c"), NULL, &reader, &err), CKPT_E_DAMAGED);
+    ck_assert_msg(strcmp(err.object, "model.few") == 0 && strstr(err.message, "4 elements are expected"), "%s: %s",
+                  err.object, err.message);
+}
+END_TEST
+
 START_TEST(what_is_whole_is_not_blamed)
 {
     static const char *const names[] = {"cut", "ranks", "shards", "trained", "torch-2.0"};
@@ -127,6 +171,7 @@ int main(void)
     tcase_add_test(t, the_last_rank_is_not_there);
     tcase_add_test(t, pieces_that_meet);
     tcase_add_test(t, a_piece_that_is_not_all);
+    tcase_add_test(t, a_tensor_without_a_piece);
     tcase_add_loop_test(t, what_is_whole_is_not_blamed, 0, 5);
     suite_add_tcase(s, t);
     return run_suite(s);
