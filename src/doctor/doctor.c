@@ -337,13 +337,15 @@ static ckpt_status examine_part(ckpt__examination *p, ckpt_report *report)
  * is left nothing is said. *lost: there are some. */
 static ckpt_status copy_lost_files(ckpt__examination *p, ckpt_report *report, bool *lost)
 {
-    static const char *const codes[] = {"shard-missing", "rank-missing", "truncated"};
+    static const char *const codes[] = {"shard-missing", "rank-missing",   "truncated",
+                                        "damaged",       "member-damaged", "crc-mismatch"};
     const ckpt_report *said = p->index->findings;
+    size_t count = ckpt__format_of(p->index)->joins_files ? 6 : 3; /* in a folder a loader may not need the member */
     *lost = false;
     for (size_t i = 0; ckpt__index_is_directory(p->index) && i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         bool is = false;
-        for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
+        for (size_t k = 0; k < count; k++)
             is = is || strcmp(f->code, codes[k]) == 0;
         if (!is || f->severity != CKPT_SEVERITY_ERROR || !f->file[0])
             continue;

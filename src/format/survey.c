@@ -6,8 +6,12 @@ const char *ckpt__damage_code(const char *message)
     static const struct {
         const char *words, *code;
     } table[] = {
-        {"CRC", "crc-mismatch"},    {"checksum", "crc-mismatch"},          {"ends at", "truncated"},
-        {"truncated", "truncated"}, {"is missing, with", "shard-missing"},
+        {"nothing can be salvaged", "damaged"},
+        {"CRC", "crc-mismatch"},
+        {"checksum", "crc-mismatch"},
+        {"ends at", "truncated"},
+        {"truncated", "truncated"},
+        {"is missing, with", "shard-missing"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (strstr(message, table[i].words))
@@ -29,6 +33,12 @@ bool ckpt__survey_passes(ckpt_status status)
 {
     return status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_LIMIT ||
            status == CKPT_E_UNSUPPORTED;
+}
+
+bool ckpt__survey_leaves(const ckpt__read_request *r, ckpt_status status)
+{
+    bool damage = status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT || status == CKPT_E_LIMIT;
+    return (r->survey && ckpt__survey_passes(status)) || ((r->salvage || r->leave_damaged) && damage);
 }
 
 ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_status status, const ckpt_error *why,

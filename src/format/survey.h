@@ -12,6 +12,9 @@ const char *ckpt__damage_fix(const char *code);
 /* What a survey passes over: the file is damaged, by its content none of this checkpoint, or of a kind that is not read
  * ("member-unread"). */
 bool ckpt__survey_passes(ckpt_status status);
+/* Is a file that failed so left out of what is read, with a finding, and are the others read? A survey says of what is not read that it is
+ * not; who reads on otherwise does not take the rest of that for all. */
+bool ckpt__survey_leaves(const ckpt__read_request *request, ckpt_status status);
 /* One finding about `file`, whose reading failed with `status` and `why`. */
 ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_status status, const ckpt_error *why,
                               ckpt_error *err);

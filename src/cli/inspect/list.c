@@ -276,8 +276,8 @@ static int name_and_list(const command_line *o, const ckpt_reader *reader, const
 /* Is a file of the checkpoint missing, short or damaged, so that not all of it is listed? */
 static bool lacks_files(const ckpt_reader *reader)
 {
-    static const char *const codes[] = {"shard-missing",  "rank-missing",   "truncated",
-                                        "member-damaged", "pieces-missing", "pieces-overlap"};
+    static const char *const codes[] = {"shard-missing",  "rank-missing",   "truncated", "member-damaged",
+                                        "pieces-missing", "pieces-overlap", "damaged",   "crc-mismatch"};
     const ckpt_report *said = ckpt_reader_findings(reader);
     for (size_t i = 0; i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);

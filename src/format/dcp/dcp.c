@@ -296,11 +296,19 @@ static ckpt_status read_lists(ckpt__dcp *d, ckpt_error *err)
     ckpt_status status = look(d->request->source, d->folder, &n, err);
     if (status < 0)
         return status;
-    if (n.list)
-        return read_list(d, ".metadata", err);
+    if (n.list) {
+        status = read_list(d, ".metadata", err);
+        if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT)
+            ckpt__error_prefix(
+                err,
+                "the one list of this checkpoint is damaged, and the files of the ranks do not say what is in them: "
+                "nothing can be salvaged, copy .metadata again or use an earlier checkpoint");
+        return status;
+    }
     if (n.ranks)
         return read_ranks(d, err);
-    if (n.shards && !n.records)
+    d->shards = n.shards && !n.records;
+    if (d->shards)
         return ckpt__dcp_read_shards(d, err);
     if (n.records)
         return ckpt__fail(
@@ -384,14 +392,13 @@ static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
 {
     names n;
     ckpt_status status = read_lists(d, err);
-    bool shards = d->index->tensor_count > 0; /* which are files of their own, and have no records */
-    if (status == CKPT_OK && !shards)
+    if (status == CKPT_OK && !d->shards)
         status = check_codings(d, err);
-    if (status == CKPT_OK && !shards)
+    if (status == CKPT_OK && !d->shards)
         status = open_files(d, err);
-    if (status == CKPT_OK && !shards)
+    if (status == CKPT_OK && !d->shards)
         status = ckpt__dcp_fill(d, err);
-    if (status == CKPT_OK && !shards && look(d->request->source, d->folder, &n, err) == CKPT_OK && n.meta &&
+    if (status == CKPT_OK && !d->shards && look(d->request->source, d->folder, &n, err) == CKPT_OK && n.meta &&
         !ckpt__hash_get(d->by_name, META, strlen(META), NULL))
         status = read_meta(d, err);
     if (status == CKPT_OK)

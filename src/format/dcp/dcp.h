@@ -58,6 +58,7 @@ typedef struct ckpt__dcp {
     ckpt__hash *by_name, *by_file; /* owned: item's name, file's name -> number */
     uint64_t list_bytes;           /* of all lists */
     uint32_t list_file;            /* the last one's number in the source */
+    bool shards;                   /* files of their own (shards.c), which have no records */
     bool replicas;                 /* each rank has a list: a box may stand in several */
 } ckpt__dcp;
 

@@ -5,6 +5,7 @@
 #include "format/dcp/dcp.h"
 #include "format/dcp/read.h"
 #include "format/native/json_values.h"
+#include "format/survey.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +15,14 @@ typedef struct shard {
     size_t next;       /* 1 + number of the next one of the tensor; 0: none */
     const int64_t *lo; /* in d->arena, as size: ndim numbers each */
     const int64_t *size;
-    size_t storage;
-    uint64_t at; /* bytes */
+    size_t storage, file; /* numbers: in the index, and of the file here */
+    uint64_t at;          /* bytes */
 } shard;
+
+/* Files that are not there, or not read: those of ranks `from` to `to`, of this number among a rank's files; -1: all of a rank's. */
+typedef struct gap {
+    int64_t from, to, model;
+} gap;
 
 typedef struct shards {
     ckpt__dcp *d;
@@ -26,7 +32,36 @@ typedef struct shards {
     size_t first_capacity, last_capacity;
     const char **files; /* heap: names, in d->arena */
     size_t file_count, file_capacity;
+    size_t current; /* file that is read */
+    gap *gaps;      /* heap */
+    size_t gap_count, gap_capacity;
 } shards;
+
+static int64_t number_behind(const char *file, const char *word)
+{
+    const char *digits = strstr(file, word) + strlen(word);
+    int64_t number;
+    return ckpt__parse_i64(digits, strspn(digits, "0123456789"), &number) ? number : -1;
+}
+
+/* "shard-00003-model-00001-of-00002.safetensors": 3, and 1. */
+static int64_t rank_of(const char *file)
+{
+    return number_behind(file, "shard-");
+}
+
+static int64_t model_of(const char *file)
+{
+    return number_behind(file, "-model-");
+}
+
+static ckpt_status add_gap(shards *s, gap g, ckpt_error *err)
+{
+    if (!ckpt__grow(&s->gaps, &s->gap_capacity, s->gap_count + 1, sizeof *s->gaps))
+        return ckpt__dcp_no_memory(s->d, err);
+    s->gaps[s->gap_count++] = g;
+    return CKPT_OK;
+}
 
 static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
 {
@@ -128,7 +163,7 @@ static ckpt_status add_shard(shards *s, const ckpt__index *part, size_t tensor, 
         return ckpt__dcp_no_memory(d, err);
     *storage = part->storages[t->storage];
     storage->name = item->name;
-    s->all[s->count++] = (shard){0, lo, size, d->index->storage_count - 1, ckpt__view_of(part, t, 0).at};
+    s->all[s->count++] = (shard){0, lo, size, d->index->storage_count - 1, s->current, ckpt__view_of(part, t, 0).at};
     if (s->last[number])
         s->all[s->last[number] - 1].next = s->count;
     else
@@ -137,12 +172,26 @@ static ckpt_status add_shard(shards *s, const ckpt__index *part, size_t tensor, 
     return CKPT_OK;
 }
 
-static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err)
+/* The file ends before its payloads do. A salvage says it of each tensor. */
+static ckpt_status note_short(shards *s, const ckpt__index *part, const char *name, ckpt_error *err)
+{
+    char text[200];
+    size_t cut = 0;
+    for (size_t i = 0; i < part->tensor_count; i++)
+        cut += part->tensors[i].whole && part->storages[part->tensors[i].storage].extent.missing;
+    if (cut == 0 || s->d->request->salvage)
+        return CKPT_OK;
+    snprintf(text, sizeof text, "it ends before its payloads do: of %zu of its %zu tensors bytes are missing", cut,
+             part->tensor_count);
+    return ckpt__dcp_note(s->d, "truncated", name, text, err);
+}
+
+static ckpt_status read_tensors(shards *s, const char *name, ckpt_error *err)
 {
     ckpt__dcp *d = s->d;
     char label[600];
     ckpt__read_request request = {
-        .source = d->request->source, .arena = d->index->arena, .salvage = d->request->salvage};
+        .source = d->request->source, .arena = d->index->arena, .salvage = ckpt__dcp_goes_on(d)};
     ckpt__index *part = NULL;
     const ckpt_value *info = NULL;
     ckpt_status status = ckpt__source_add(request.source, name, &request.file, err);
@@ -162,6 +211,8 @@ static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err)
                             "the whole ones is not known");
     if (status == CKPT_OK)
         status = ckpt__json_values(text->text.data, text->text.size, label, d->index->arena, &info, err);
+    if (status == CKPT_OK)
+        status = note_short(s, part, name, err);
     for (size_t i = 0; status == CKPT_OK && i < part->tensor_count; i++)
         status = add_shard(s, part, i, info, label, err);
     if (part)
@@ -170,12 +221,60 @@ static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err)
     return status;
 }
 
+/* One that is damaged is a finding where reading goes on; what it held is missing in its tensors. */
+static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = read_tensors(s, name, &why);
+    if (status == CKPT_OK)
+        return status;
+    if (ckpt__survey_leaves(s->d->request, status)) {
+        ckpt_status added = add_gap(s, (gap){rank_of(name), rank_of(name), model_of(name)}, err);
+        return added == CKPT_OK ? ckpt__survey_note(s->d->index->findings, name, status, &why, err) : added;
+    }
+    if (err)
+        *err = why;
+    return status;
+}
+
+/* Does it end where the last of its shards that are there ends? Not, where one behind them may be lost. */
+static bool end_is_known(const shards *s, size_t number)
+{
+    int64_t last = -1, model = -1;
+    for (size_t k = s->first[number]; k; k = s->all[k - 1].next) {
+        const char *file = s->files[s->all[k - 1].file];
+        last = rank_of(file) > last ? rank_of(file) : last;
+        model = model_of(file);
+    }
+    for (size_t i = 0; s->d->items[number].ndim && i < s->gap_count; i++)
+        if (last < s->gaps[i].to && (s->gaps[i].model == -1 || s->gaps[i].model == model))
+            return false;
+    return true;
+}
+
+static ckpt_status note_end(const shards *s, const ckpt__dcp_item *item, ckpt_error *err)
+{
+    char shown[512];
+    if (ckpt__report_add(s->d->index->findings, CKPT_SEVERITY_ERROR, "pieces-missing",
+                         ckpt__escape(shown, sizeof shown, item->name.data, item->name.size),
+                         "copy the missing or damaged file again; ckpt-migrate --salvage leaves this tensor out",
+                         "its end may lie in the file that is missing or damaged, and no other file says how large it "
+                         "is"))
+        return CKPT_OK;
+    return ckpt__dcp_no_memory(s->d, err);
+}
+
+/* One whose end is not known is said; a salvage does not take what is there of it for all. */
 static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, size_t *capacity, ckpt_error *err)
 {
     ckpt__dcp *d = s->d;
     ckpt__dcp_item *item = &d->items[number];
-    ckpt__tensor *t = ckpt__index_add_tensor(d->index);
     size_t count = 0;
+    bool known = end_is_known(s, number);
+    ckpt_status status = known ? CKPT_OK : note_end(s, item, err);
+    if (status < 0 || (!known && d->request->salvage))
+        return status;
+    ckpt__tensor *t = ckpt__index_add_tensor(d->index);
     if (!t)
         return ckpt__dcp_no_memory(d, err);
     t->info.name = item->name;
@@ -198,23 +297,15 @@ static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, s
     return ckpt__index_set_pieces(d->index, d->index->tensor_count - 1, item->shape, *pieces, count, err);
 }
 
-/* "shard-00003-...": 3. */
-static int64_t number_of(const char *file)
-{
-    const char *digits = file + sizeof "shard-" - 1;
-    int64_t number;
-    return ckpt__parse_i64(digits, strspn(digits, "0123456789"), &number) ? number : -1;
-}
-
 /* A rank that is missing between two is noticed; of the last nothing tells. Names are given with the digits that the file behind the
  * gap has. */
-static ckpt_status check_ranks(const shards *s, ckpt_error *err)
+static ckpt_status check_ranks(shards *s, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     int64_t last = 0;
     for (size_t i = 0; status == CKPT_OK && i < s->file_count; i++) {
         const char *file = s->files[i], *rest = strchr(file + sizeof "shard-" - 1, '-');
-        int64_t number = number_of(file), first = last + 1;
+        int64_t number = rank_of(file), first = last + 1;
         last = number;
         if (number >= 0 && number <= first)
             continue;
@@ -227,6 +318,8 @@ static ckpt_status check_ranks(const shards *s, ckpt_error *err)
             (long long)first - 1, file);
         if (ckpt__dcp_goes_on(s->d))
             status = ckpt__dcp_note(s->d, "shard-missing", name, text, err);
+        if (ckpt__dcp_goes_on(s->d))
+            status = status == CKPT_OK ? add_gap(s, (gap){first, number - 1, -1}, err) : status;
         else
             status = ckpt__fail(err, CKPT_E_DAMAGED, s->d->request->source->path, "%s: %s. Copy it again", name, text);
     }
@@ -243,8 +336,8 @@ ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)
         qsort(s.files, s.file_count, sizeof *s.files, by_name);
     if (status == CKPT_OK)
         status = check_ranks(&s, err);
-    for (size_t i = 0; status == CKPT_OK && i < s.file_count; i++)
-        status = read_shard(&s, s.files[i], err);
+    for (s.current = 0; status == CKPT_OK && s.current < s.file_count; s.current++)
+        status = read_shard(&s, s.files[s.current], err);
     for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
         status = make_tensor(&s, i, &pieces, &capacity, err);
     free(pieces);
@@ -252,5 +345,6 @@ ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)
     free(s.first);
     free(s.last);
     free(s.files);
+    free(s.gaps);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "format/native/json_values.h"
+#include "format/survey.h"
 
 static const char suffix[] = ".weights.json";
 enum { MAP_MAX = 64 << 20, NAME_SIZE = 256 };
@@ -47,7 +48,7 @@ typedef struct shards {
     ckpt__hash *seen; /* owned: the name of a file -> its number here */
     ckpt_str *names;
     size_t count, capacity; /* heap; the names are in the index's arena */
-    size_t lost;            /* of them that are not there, where reading goes on */
+    size_t lost;            /* of them that are not there or not read, where reading goes on */
     char label[256];        /* of the map */
 } shards;
 
@@ -133,6 +134,24 @@ static ckpt_status lose_shard(shards *s, ckpt_str name, ckpt_error *err)
     return ckpt__fail_memory(err, "findings", 0);
 }
 
+/* One that is damaged is a finding where reading goes on. Nothing of it is in the index: it has been tried elsewhere first. */
+static ckpt_status read_weights(shards *s, const ckpt__h5_input *in, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    size_t tensors = s->index->tensor_count, values = s->values->count;
+    char shown[200];
+    ckpt_status status = ckpt__h5_read(in, s->index, s->values, &why);
+    bool whole = tensors == s->index->tensor_count && values == s->values->count;
+    if (status < 0 && whole && ckpt__survey_leaves(s->request, status)) {
+        s->lost++;
+        return ckpt__survey_note(s->index->findings, ckpt__escape(shown, sizeof shown, in->shard.data, in->shard.size),
+                                 status, &why, err);
+    }
+    if (status < 0 && err)
+        *err = why;
+    return status;
+}
+
 static ckpt_status read_shard(shards *s, ckpt_str name, ckpt_error *err)
 {
     ckpt__source *source = s->request->source;
@@ -152,7 +171,7 @@ static ckpt_status read_shard(shards *s, ckpt_str name, ckpt_error *err)
     ckpt__arena_allow(s->index->arena, ckpt__known_limit(source->files[file].size, true));
     ckpt__h5_input in = {
         .source = source, .file = file, .size = source->files[file].size, .label = label, .shard = name};
-    return ckpt__h5_read(&in, s->index, s->values, err);
+    return read_weights(s, &in, err);
 }
 
 /* Each group of the map has its variables in the files: else the files are those of another save. */

@@ -116,6 +116,7 @@ static size_t salvage(void)
     ckpt_migrate_options options = CKPT_MIGRATE_OPTIONS_INIT;
     options.salvage = true;
     options.to = "torch";
+    (void)remove(at("out.pt"));
     ckpt_status status = ckpt_migrate(at("c"), at("out.pt"), &options, report, &err);
     ck_assert_msg(status >= 0, "%s", err.message);
     return ckpt_report_count_code(report, "not-recovered");
@@ -154,6 +155,48 @@ START_TEST(a_tensor_without_a_piece)
 }
 END_TEST
 
+/* A shard cut within its header, cut within its payload, or with a header of garbage: the other one is read. Where the last rank's is
+ * lost, how large the tensors are is not known. */
+START_TEST(a_damaged_shard)
+{
+    static const char *const files[] = {"shard-00001-model-00001-of-00001.safetensors",
+                                        "shard-00002-model-00001-of-00001.safetensors"};
+    static const char *const words[] = {"have 6 of its 15 elements", "no other file says how large it is"};
+    struct stat is;
+    char path[100];
+    snprintf(path, sizeof path, "c/%s", files[_i]);
+    for (int damage = 0; damage < 3; damage++) {
+        copy("shards");
+        ck_assert_int_eq(stat(at("%s", path), &is), 0);
+        if (damage == 2)
+            write_text(at("%s", path), "garbage");
+        else
+            ck_assert_int_eq(truncate(at("%s", path), damage ? is.st_size - 1 : 100), 0);
+        is_damaged();
+        if (damage != 1)
+            says("pieces-missing", "rows.weight", words[_i]);
+        ck_assert_uint_eq(ckpt_report_count_code(report, damage == 2 ? "member-damaged" : "truncated"),
+                          damage == 1 ? 2 : 1);
+        ck_assert_int_eq(outcome(true, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+        ck_assert_uint_gt(salvage(), damage == 1 ? 0 : 1);
+        ck_assert(damage == 1 || (!is_in_output("rows.weight") && !is_in_output("columns.weight")));
+    }
+}
+END_TEST
+
+/* Without its one list nothing of it can be salvaged, and nobody is told that it can. */
+START_TEST(a_damaged_list)
+{
+    static const off_t sizes[] = {0, 400};
+    copy("cut");
+    ck_assert_int_eq(truncate(at("c/.metadata"), sizes[_i]), 0);
+    is_damaged();
+    const ckpt_finding *f = ckpt_report_find(report, "damaged", NULL);
+    ck_assert_msg(f && strstr(f->message, "nothing can be salvaged") && !strstr(f->fix, "salvage"), "%s",
+                  f ? f->fix : "it is not said");
+}
+END_TEST
+
 START_TEST(what_is_whole_is_not_blamed)
 {
     static const char *const names[] = {"cut", "ranks", "shards", "trained", "torch-2.0"};
@@ -172,6 +215,8 @@ int main(void)
     tcase_add_test(t, pieces_that_meet);
     tcase_add_test(t, a_piece_that_is_not_all);
     tcase_add_test(t, a_tensor_without_a_piece);
+    tcase_add_loop_test(t, a_damaged_shard, 0, 2);
+    tcase_add_loop_test(t, a_damaged_list, 0, 2);
     tcase_add_loop_test(t, what_is_whole_is_not_blamed, 0, 5);
     suite_add_tcase(s, t);
     return run_suite(s);

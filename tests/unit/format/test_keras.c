@@ -154,6 +154,34 @@ START_TEST(a_missing_shard)
 }
 END_TEST
 
+/* One that is cut is a finding, and the other is read: by verify, list and a salvage. */
+START_TEST(a_cut_shard)
+{
+    char command[1200];
+    ckpt_reader *r = NULL;
+    ckpt_reader_options leave = {.leave_damaged = true}, salvage = {.salvage = true};
+    const ckpt_reader_options *const options[] = {&leave, &salvage};
+    ckpt_verify_result verified = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    snprintf(command, sizeof command, "cp -r '%s' c && chmod -R u+w c && truncate -s 5000 c/small_00001.weights.h5",
+             data_file("shards"));
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(ckpt_reader_open("c", NULL, &r, &err), CKPT_E_DAMAGED);
+    ck_assert_int_eq(ckpt_verify("c", NULL, &verified, report, &err), CKPT_ANSWER_NO);
+    const ckpt_finding *f = ckpt_report_find(report, "truncated", NULL);
+    ck_assert(f && strcmp(f->file, "small_00001.weights.h5") == 0);
+    ck_assert(verified.tensors > 0 && verified.tensors < 28);
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_msg(ckpt_reader_open("c", options[i], &r, &err) == CKPT_OK, "%s", err.message);
+        ck_assert_uint_eq(ckpt_reader_tensor_count(r), verified.tensors);
+        ck_assert_ptr_nonnull(ckpt_report_find(ckpt_reader_findings(r), "truncated", NULL));
+        ckpt_reader_close(r);
+    }
+    ckpt_report_free(report);
+    ck_assert_int_eq(system("rm -rf c"), 0);
+}
+END_TEST
+
 START_TEST(every_tensor)
 {
     ck_assert_uint_eq(check_expected("small.keras", data_file("small.keras")), 28);
@@ -576,6 +604,7 @@ int main(void)
     tcase_add_checked_fixture(t, make_scratch, remove_scratch);
     tcase_add_test(t, every_tensor);
     tcase_add_test(t, a_missing_shard);
+    tcase_add_test(t, a_cut_shard);
     tcase_add_test(t, an_unpacked_archive);
     tcase_add_test(t, where_bytes_lie);
     tcase_add_test(t, roles);
