@@ -28,8 +28,10 @@ typedef struct shards {
     ckpt__dcp *d;
     shard *all; /* heap */
     size_t count, capacity;
-    size_t *first, *last; /* heap, by item: 1 + number */
-    size_t first_capacity, last_capacity;
+    size_t *first, *last, *held; /* heap, by item: 1 + number; and in how many files it is, with empty shards */
+    size_t first_capacity, last_capacity, held_capacity;
+    ckpt_tensor_info *empty; /* heap: empty shards, whose tensors may not be known yet; names in the index's arena */
+    size_t empty_count, empty_capacity;
     const char **files; /* heap: names, in d->arena */
     size_t file_count, file_capacity;
     size_t current; /* file that is read */
@@ -120,11 +122,31 @@ static ckpt_status item_of(shards *s, const ckpt_tensor_info *t, const char *lab
         !ckpt__arena_grow(d->arena, &d->items, &d->item_capacity, d->item_count + 1, sizeof *d->items) ||
         !ckpt__grow(&s->first, &s->first_capacity, d->item_count + 1, sizeof *s->first) ||
         !ckpt__grow(&s->last, &s->last_capacity, d->item_count + 1, sizeof *s->last) ||
+        !ckpt__grow(&s->held, &s->held_capacity, d->item_count + 1, sizeof *s->held) ||
         ckpt__hash_put(d->by_name, name.data, name.size, *number, NULL) < 0)
         return ckpt__dcp_no_memory(d, err);
-    s->first[*number] = s->last[*number] = 0;
+    s->first[*number] = s->last[*number] = s->held[*number] = 0;
     d->items[d->item_count++] = (ckpt__dcp_item){.name = name, .shape = shape, .ndim = t->ndim, .dtype = t->dtype};
     return CKPT_OK;
+}
+
+static ckpt_status add_empty(shards *s, const ckpt_tensor_info *t, ckpt_error *err)
+{
+    ckpt_tensor_info kept = {.dtype = t->dtype, .ndim = 1};
+    kept.name = ckpt__arena_str(s->d->index->arena, t->name.data, t->name.size);
+    if (!kept.name.data || !ckpt__grow(&s->empty, &s->empty_capacity, s->empty_count + 1, sizeof *s->empty))
+        return ckpt__dcp_no_memory(s->d, err);
+    s->empty[s->empty_count++] = kept;
+    return CKPT_OK;
+}
+
+/* When all files are read. */
+static void count_empty(shards *s)
+{
+    size_t number = 0;
+    for (size_t i = 0; i < s->empty_count; i++)
+        if (ckpt__hash_get(s->d->by_name, s->empty[i].name.data, s->empty[i].name.size, &number))
+            s->held[number]++;
 }
 
 /* An empty shard has a shape of one 0, whatever the tensor's is. */
@@ -137,7 +159,7 @@ static ckpt_status add_shard(shards *s, const ckpt__index *part, size_t tensor, 
     size_t number = 0;
     uint32_t n = t->info.ndim;
     if (t->info.nbytes == 0 && n == 1 && t->info.shape[0] == 0)
-        return CKPT_OK;
+        return add_empty(s, &t->info, err);
     int64_t *lo = ckpt__arena_array(d->arena, n + 1, sizeof *lo),
             *size = ckpt__arena_array(d->arena, n + 1, sizeof *lo);
     if (!lo || !size || !ckpt__grow(&s->all, &s->capacity, s->count + 1, sizeof *s->all))
@@ -150,6 +172,7 @@ static ckpt_status add_shard(shards *s, const ckpt__index *part, size_t tensor, 
     ckpt_status status = item_of(s, &t->info, label, &number, err);
     if (status < 0)
         return status;
+    s->held[number]++;
     item = &d->items[number];
     for (uint32_t i = 0; i < n; i++) {
         int64_t end;
@@ -326,6 +349,96 @@ static ckpt_status check_ranks(shards *s, ckpt_error *err)
     return status;
 }
 
+/* ---- a rank that has some of the files, and lacks one that other ranks have */
+
+/* How many ranks there are, and how many of them have file `model` of a rank. */
+typedef struct counts {
+    size_t ranks;
+    size_t *with; /* heap, by model, up to `most` */
+    size_t most;
+} counts;
+
+/* Torch writes no file for a rank that has nothing to write into it, and of a tensor that all ranks have alike one rank writes it. Of a
+ * tensor that is cut each rank writes its shard, an empty one too. So a file that is not there is missing for certain where
+ * all tensors in files that all ranks have are cut over all ranks, and where those in this one are seen to be cut or the
+ * others have no whole ones. Meshes of several dimensions write less. */
+static bool is_missing(const shards *s, const counts *c, int64_t model)
+{
+    size_t all = 0, some = 0, one = 0;
+    bool cut = false;
+    for (size_t i = 0; i < s->d->item_count; i++) {
+        int64_t own = s->first[i] ? model_of(s->files[s->all[s->first[i] - 1].file]) : 0;
+        if (own == model)
+            cut |= s->held[i] > 1;
+        else if (own > 0 && (uint64_t)own <= c->most && c->with[own] == c->ranks) {
+            all += s->held[i] == c->ranks;
+            some += s->held[i] > 1 && s->held[i] < c->ranks;
+            one += s->held[i] == 1 && c->ranks > 1;
+        }
+    }
+    return all && !some && (!one || cut);
+}
+
+static ckpt_status lack(shards *s, const char *of, int64_t rank, bool missing, ckpt_error *err)
+{
+    const char *rest = strchr(of + sizeof "shard-" - 1, '-');
+    char name[100], text[400];
+    snprintf(name, sizeof name, "shard-%0*lld%.60s", (int)(rest - of) - 6, (long long)rank, rest);
+    snprintf(text, sizeof text, "rank %lld has no such file, as other ranks have (%.80s): %s", (long long)rank - 1, of,
+             missing ? "its shards of the tensors there are missing"
+                     : "it had nothing to write into it, or its shards of the tensors there are missing");
+    if (missing && !ckpt__dcp_goes_on(s->d))
+        return ckpt__fail(err, CKPT_E_DAMAGED, s->d->request->source->path, "%s: %s. Copy it again", name, text);
+    if (missing) {
+        ckpt_status status = add_gap(s, (gap){rank, rank, model_of(of)}, err);
+        return status == CKPT_OK ? ckpt__dcp_note(s->d, "shard-missing", name, text, err) : status;
+    }
+    if (ckpt__report_add(s->d->index->findings, CKPT_SEVERITY_WARNING, "shard-missing", NULL,
+                         "compare the files with those where it was saved", "%s", text) &&
+        ckpt__report_detail(s->d->index->findings, name, NULL, NULL, 0))
+        return CKPT_OK;
+    return ckpt__dcp_no_memory(s->d, err);
+}
+
+/* Files are in the order of their ranks. `of`: one of the others. */
+static ckpt_status check_model(shards *s, const counts *c, const char *of, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    int64_t model = model_of(of);
+    bool missing = is_missing(s, c, model);
+    for (size_t i = 0; status == CKPT_OK && i < s->file_count;) {
+        int64_t rank = rank_of(s->files[i]);
+        bool has = false;
+        for (; i < s->file_count && rank_of(s->files[i]) == rank; i++)
+            has |= model_of(s->files[i]) == model;
+        if (!has)
+            status = lack(s, of, rank, missing, err);
+    }
+    return status;
+}
+
+static ckpt_status check_models(shards *s, ckpt_error *err)
+{
+    counts c = {.most = s->file_count, .with = calloc(s->file_count + 1, sizeof *c.with)};
+    ckpt_status status = c.with ? CKPT_OK : ckpt__dcp_no_memory(s->d, err);
+    count_empty(s);
+    for (size_t i = 0; c.with && i < s->file_count; i++) {
+        int64_t model = model_of(s->files[i]);
+        c.ranks += i == 0 || rank_of(s->files[i]) != rank_of(s->files[i - 1]);
+        if (model > 0 && (uint64_t)model <= c.most)
+            c.with[model]++;
+    }
+    for (size_t i = 0; status == CKPT_OK && i < s->file_count; i++) {
+        int64_t model = model_of(s->files[i]);
+        if (model <= 0 || (uint64_t)model > c.most || c.with[model] >= c.ranks)
+            continue;
+        status = check_model(s, &c, s->files[i], err);
+        c.with[model] = SIZE_MAX; /* each once */
+    }
+    free(c.with);
+    return status;
+}
+
 ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)
 {
     shards s = {.d = d};
@@ -338,12 +451,16 @@ ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)
         status = check_ranks(&s, err);
     for (s.current = 0; status == CKPT_OK && s.current < s.file_count; s.current++)
         status = read_shard(&s, s.files[s.current], err);
+    if (status == CKPT_OK)
+        status = check_models(&s, err);
     for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
         status = make_tensor(&s, i, &pieces, &capacity, err);
     free(pieces);
     free(s.all);
     free(s.first);
     free(s.last);
+    free(s.held);
+    free(s.empty);
     free(s.files);
     free(s.gaps);
     return status;

@@ -7,6 +7,8 @@ Every tensor counts 0, 1, 2, ... in C order, in its own dtype, where nothing els
   zstd/     one rank, with the zstd extension
   bomb/     zstd/, where the record of `whole` is a frame that decodes to 64 MiB
   shards/   two ranks, by HuggingFaceStorageWriter
+  models/   the same in two files a rank, of what is cut alone
+  buffer/   the same, where one tensor that is not cut has the second file, so that one rank writes it
   trained/  three ranks, FSDP2 and two steps of AdamW: parameters and their states lie in pieces, and do not count
 """
 import os
@@ -46,6 +48,12 @@ def one_rank(rank, world):
     dcp.save(made, checkpoint_id="ranks", use_collectives=False)
     mapping = {name: 1 for name in made["model"]}
     dcp.save({name: t.float().contiguous() for name, t in made["model"].items()}, storage_writer=dcp.HuggingFaceStorageWriter("shards", mapping, save_distributed=True))
+    tensors = {name: t.float().contiguous() for name, t in made["model"].items()}
+    cut = {name: tensors[name] for name in ("rows.weight", "columns.weight", "few")}
+    mapping = {"rows.weight": 1, "columns.weight": 2, "few": 1}
+    dcp.save(cut, storage_writer=dcp.HuggingFaceStorageWriter("models", mapping, save_distributed=True))
+    mapping = {name: 2 if name == "whole" else 1 for name in tensors}
+    dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter("buffer", mapping, save_distributed=True))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -68,7 +76,7 @@ def one_trainer(rank, world):
 
 
 def main():
-    for name in ("cut", "ranks", "zstd", "bomb", "shards", "trained"):
+    for name in ("cut", "ranks", "zstd", "bomb", "shards", "models", "buffer", "trained"):
         shutil.rmtree(name, ignore_errors=True)
     mp.start_processes(one_rank, (2,), nprocs=2, start_method="fork")
     mp.start_processes(one_trainer, (3,), nprocs=3, start_method="fork")

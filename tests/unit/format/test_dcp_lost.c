@@ -184,6 +184,29 @@ START_TEST(a_damaged_shard)
 }
 END_TEST
 
+/* A rank has one of its two files. Where each tensor is cut over all ranks it had something to write into the other one; where what is in
+ * that one may not have been cut, nobody knows. */
+START_TEST(a_rank_without_one_of_its_files)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_reader *reader = NULL;
+    ck_assert_msg(ckpt_verify(data("models"), NULL, &result, report, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(report, "shard-missing"), 0);
+    copy("models");
+    ck_assert_int_eq(remove(at("c/shard-00002-model-00002-of-00002.safetensors")), 0);
+    ck_assert_int_eq(ckpt_reader_open(at("c"), NULL, &reader, &err), CKPT_E_DAMAGED);
+    ck_assert_msg(strstr(err.message, "rank 1 has no such file"), "%s", err.message);
+    is_damaged();
+    says("shard-missing", NULL, "rank 1 has no such file");
+    says("pieces-missing", "columns.weight", "no other file says how large it is");
+    ck_assert_uint_eq(salvage(), 2);
+    ck_assert(is_in_output("rows.weight") && is_in_output("few") && !is_in_output("columns.weight"));
+    ck_assert_msg(ckpt_verify(data("buffer"), NULL, &result, report, &err) == CKPT_OK, "%s", err.message);
+    const ckpt_finding *f = ckpt_report_find(report, "shard-missing", NULL);
+    ck_assert(f && f->severity == CKPT_SEVERITY_WARNING && strstr(f->message, "had nothing to write into it"));
+}
+END_TEST
+
 /* Without its one list nothing of it can be salvaged, and nobody is told that it can. */
 START_TEST(a_damaged_list)
 {
@@ -216,6 +239,7 @@ int main(void)
     tcase_add_test(t, a_piece_that_is_not_all);
     tcase_add_test(t, a_tensor_without_a_piece);
     tcase_add_loop_test(t, a_damaged_shard, 0, 2);
+    tcase_add_test(t, a_rank_without_one_of_its_files);
     tcase_add_loop_test(t, a_damaged_list, 0, 2);
     tcase_add_loop_test(t, what_is_whole_is_not_blamed, 0, 5);
     suite_add_tcase(s, t);
