@@ -100,15 +100,30 @@ static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whol
     return ckpt__migration_note(m, CKPT_SEVERITY_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
 }
 
+/* A fix without its advice to salvage, which is being done: *cut has room for it. */
+static const char *fix_of(const ckpt_finding *f, char *cut, size_t size)
+{
+    static const char advice[] = "ckpt-migrate --salvage";
+    const char *begin = strstr(f->fix, advice);
+    if (!begin || strstr(begin, "as it stands")) /* what comes of that is worth to be known now */
+        return f->fix;
+    size_t n = (size_t)(begin - f->fix);
+    while (n > 0 && (f->fix[n - 1] == ' ' || f->fix[n - 1] == ';'))
+        n--;
+    snprintf(cut, size, "%.*s", (int)n, f->fix);
+    return cut;
+}
+
 /* What the reader could not read at all: a shard that is not there, a member that is damaged. */
 static ckpt_status note_unread(ckpt__migration *m, ckpt_error *err)
 {
+    char fix[500];
     for (size_t i = 0; i < ckpt_report_count(m->from->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
         bool lost = f->severity == CKPT_SEVERITY_ERROR, added = true;
         if (lost)
-            added = ckpt__report_add(m->report, CKPT_SEVERITY_ERROR, "not-recovered", f->tensor, f->fix, "%s%s%s",
-                                     f->message, *f->file ? ": " : "", f->file);
+            added = ckpt__report_add(m->report, CKPT_SEVERITY_ERROR, "not-recovered", f->tensor,
+                                     fix_of(f, fix, sizeof fix), "%s", f->message);
         else if (strcmp(f->code, "salvaged") == 0)
             added = ckpt__report_add(m->report, f->severity, "salvaged", f->tensor, f->fix, "%s", f->message);
         if (!added || ((lost || strcmp(f->code, "salvaged") == 0) &&
