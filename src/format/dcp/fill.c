@@ -218,6 +218,21 @@ static ckpt_status pass_over(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_status
     return CKPT_OK;
 }
 
+/* A survey says it of the file; a salvage names each value. */
+static ckpt_status lose_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_error *err)
+{
+    const ckpt_str *own = &d->items[c->item].name;
+    char name[300];
+    if (!d->request->salvage)
+        return CKPT_OK;
+    if (ckpt__report_add(d->index->findings, CKPT_SEVERITY_ERROR, "damaged",
+                         ckpt__escape(name, sizeof name, own->data, own->size), NULL,
+                         "it is a value whose record is not there") &&
+        ckpt__report_detail(d->index->findings, d->files[c->file].name, NULL, NULL, 0))
+        return CKPT_OK;
+    return ckpt__dcp_no_memory(d, err);
+}
+
 /* Tensors in it get their numbers from the index that takes it in; their names come with the paths (tree.c). */
 static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_cache *cache, ckpt_error *err)
 {
@@ -225,7 +240,7 @@ static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_
     ckpt__index *part = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
     if (c->offset + c->length > d->files[c->file].has)
-        return CKPT_OK; /* it was said of the file */
+        return lose_object(d, c, err);
     ckpt_status status = ckpt__dcp_object(d, c, cache, &part, &why);
     if (status < 0)
         return pass_over(d, c, status, &why, err);

@@ -155,6 +155,25 @@ START_TEST(a_tensor_without_a_piece)
 }
 END_TEST
 
+/* Each value that is lost is named, as tensors are. What is said of the file names it once, and advises no salvage in a salvage. */
+START_TEST(values_that_are_lost)
+{
+    static const char *const names[] = {"optim.param_groups.0.lr", "optim.param_groups.0.params", "notes.name",
+                                        "notes.list", "notes.rng"};
+    copy("cut");
+    ck_assert_int_eq(remove(at("c/__1_0.distcp")), 0);
+    salvage();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const ckpt_finding *f = ckpt_report_find(report, "not-recovered", names[i]);
+        ck_assert_msg(f && strcmp(f->file, "__1_0.distcp") == 0, "%s", names[i]);
+    }
+    const ckpt_finding *f = ckpt_report_find(report, "not-recovered", "");
+    ck_assert_msg(f && strcmp(f->file, "__1_0.distcp") == 0 && !strstr(f->message, "__1_0") && *f->fix &&
+                      !strstr(f->fix, "--salvage"),
+                  "%s: %s", f ? f->message : "", f ? f->fix : "");
+}
+END_TEST
+
 /* A shard cut within its header, cut within its payload, or with a header of garbage: the other one is read. Where the last rank's is
  * lost, how large the tensors are is not known. */
 START_TEST(a_damaged_shard)
@@ -238,6 +257,7 @@ int main(void)
     tcase_add_test(t, pieces_that_meet);
     tcase_add_test(t, a_piece_that_is_not_all);
     tcase_add_test(t, a_tensor_without_a_piece);
+    tcase_add_test(t, values_that_are_lost);
     tcase_add_loop_test(t, a_damaged_shard, 0, 2);
     tcase_add_test(t, a_rank_without_one_of_its_files);
     tcase_add_loop_test(t, a_damaged_list, 0, 2);
