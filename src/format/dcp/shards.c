@@ -125,6 +125,7 @@ static ckpt_status item_of(shards *s, const ckpt_tensor_info *t, const char *lab
         !ckpt__grow(&s->held, &s->held_capacity, d->item_count + 1, sizeof *s->held) ||
         ckpt__hash_put(d->by_name, name.data, name.size, *number, NULL) < 0)
         return ckpt__dcp_no_memory(d, err);
+    memset(shape, 0, (t->ndim + 1) * sizeof *shape);
     s->first[*number] = s->last[*number] = s->held[*number] = 0;
     d->items[d->item_count++] = (ckpt__dcp_item){.name = name, .shape = shape, .ndim = t->ndim, .dtype = t->dtype};
     return CKPT_OK;
@@ -140,13 +141,20 @@ static ckpt_status add_empty(shards *s, const ckpt_tensor_info *t, ckpt_error *e
     return CKPT_OK;
 }
 
-/* When all files are read. */
-static void count_empty(shards *s)
+/* When all files are read. A tensor of which each shard is empty has a shape of one 0 itself: it is not told from one of several
+ * dimensions that is as empty. */
+static ckpt_status count_empty(shards *s, ckpt_error *err)
 {
+    ckpt_status status = CKPT_OK;
     size_t number = 0;
-    for (size_t i = 0; i < s->empty_count; i++)
-        if (ckpt__hash_get(s->d->by_name, s->empty[i].name.data, s->empty[i].name.size, &number))
+    for (size_t i = 0; status == CKPT_OK && i < s->empty_count; i++) {
+        const ckpt_tensor_info *t = &s->empty[i];
+        if (!ckpt__hash_get(s->d->by_name, t->name.data, t->name.size, &number))
+            status = item_of(s, t, "", &number, err);
+        if (status == CKPT_OK)
             s->held[number]++;
+    }
+    return status;
 }
 
 /* An empty shard has a shape of one 0, whatever the tensor's is. */
@@ -270,7 +278,7 @@ static bool end_is_known(const shards *s, size_t number)
         model = model_of(file);
     }
     for (size_t i = 0; s->d->items[number].ndim && i < s->gap_count; i++)
-        if (last < s->gaps[i].to && (s->gaps[i].model == -1 || s->gaps[i].model == model))
+        if (last < s->gaps[i].to && (model == -1 || s->gaps[i].model == -1 || s->gaps[i].model == model))
             return false;
     return true;
 }
@@ -317,6 +325,15 @@ static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, s
     if (!item->value)
         return ckpt__dcp_no_memory(d, err);
     item->value->tensor = d->index->tensor_count - 1;
+    if (count == 0) {
+        ckpt__storage *none = ckpt__index_add_storage(d->index);
+        if (!none)
+            return ckpt__dcp_no_memory(d, err);
+        none->dtype = item->dtype;
+        none->extent.memory = "";
+        return ckpt__index_set_view(d->index, d->index->tensor_count - 1, d->index->storage_count - 1, item->shape,
+                                    NULL, 0, err);
+    }
     return ckpt__index_set_pieces(d->index, d->index->tensor_count - 1, item->shape, *pieces, count, err);
 }
 
@@ -421,7 +438,6 @@ static ckpt_status check_models(shards *s, ckpt_error *err)
 {
     counts c = {.most = s->file_count, .with = calloc(s->file_count + 1, sizeof *c.with)};
     ckpt_status status = c.with ? CKPT_OK : ckpt__dcp_no_memory(s->d, err);
-    count_empty(s);
     for (size_t i = 0; c.with && i < s->file_count; i++) {
         int64_t model = model_of(s->files[i]);
         c.ranks += i == 0 || rank_of(s->files[i]) != rank_of(s->files[i - 1]);
@@ -451,6 +467,8 @@ ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err)
         status = check_ranks(&s, err);
     for (s.current = 0; status == CKPT_OK && s.current < s.file_count; s.current++)
         status = read_shard(&s, s.files[s.current], err);
+    if (status == CKPT_OK)
+        status = count_empty(&s, err);
     if (status == CKPT_OK)
         status = check_models(&s, err);
     for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)

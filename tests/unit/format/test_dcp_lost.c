@@ -239,6 +239,25 @@ START_TEST(a_damaged_list)
 }
 END_TEST
 
+/* One shard of a tensor without elements: it is listed. */
+START_TEST(an_empty_tensor)
+{
+    static const char header[] =
+        "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"none\\\": {\\\"saved_offsets\\\": [0]}}\"},"
+        "\"none\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    char file[sizeof header + 8] = {(char)(sizeof header - 1)};
+    ckpt_reader *reader = NULL;
+    memcpy(file + 8, header, sizeof header - 1);
+    make_directory("c");
+    write_to(at("c/shard-00001-model-00001-of-00001.safetensors"), file, sizeof header - 1 + 8);
+    ck_assert_msg(ckpt_reader_open(at("c"), NULL, &reader, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 1);
+    const ckpt_tensor_info *t = ckpt_reader_tensor(reader, 0);
+    ck_assert(t->ndim == 1 && t->shape[0] == 0 && t->dtype == CKPT_F32 && strcmp(t->name.data, "none") == 0);
+    ckpt_reader_close(reader);
+}
+END_TEST
+
 START_TEST(what_is_whole_is_not_blamed)
 {
     static const char *const names[] = {"cut", "ranks", "shards", "trained", "torch-2.0"};
@@ -261,6 +280,7 @@ int main(void)
     tcase_add_loop_test(t, a_damaged_shard, 0, 2);
     tcase_add_test(t, a_rank_without_one_of_its_files);
     tcase_add_loop_test(t, a_damaged_list, 0, 2);
+    tcase_add_test(t, an_empty_tensor);
     tcase_add_loop_test(t, what_is_whole_is_not_blamed, 0, 5);
     suite_add_tcase(s, t);
     return run_suite(s);
