@@ -382,6 +382,11 @@ ckpt_status ckpt__dcp_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_c
     ckpt_error why = CKPT_ERROR_INIT;
     m.label = w.label = ckpt__source_label(w.source, w.file, label, sizeof label);
     *out = NULL;
+    if (!c->zstd && c->length > object_max)
+        return ckpt__fail(err, CKPT_E_LIMIT, name,
+                          "its record in %s has %llu bytes, and a value of more than %llu is not read%s", w.label,
+                          (unsigned long long)c->length, (unsigned long long)object_max,
+                          ckpt__dcp_goes_on(d) ? "" : "; ckpt-migrate --salvage leaves it out and keeps the others");
     ckpt_status status = c->zstd ? unpack(d, &w, &m, &why) : read_together(d, &w, cache, &m.bytes, &why);
     const ckpt__torch_window torch = {read_memory, &m, m.size, c->offset, c->zstd ? m.bytes : NULL, w.label};
     if (status == CKPT_OK)

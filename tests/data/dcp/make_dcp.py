@@ -7,6 +7,7 @@ Every tensor counts 0, 1, 2, ... in C order, in its own dtype, where nothing els
   zstd/     one rank, with the zstd extension
   bomb/     zstd/, where the record of `whole` is a frame that decodes to 64 MiB
   shards/   two ranks, by HuggingFaceStorageWriter
+  large/    the list of cut/, where the record of `notes.name` is one of 1 GiB and a byte
   models/   the same in two files a rank, of what is cut alone
   buffer/   the same, where one tensor that is not cut has the second file, so that one rank writes it
   trained/  three ranks, FSDP2 and two steps of AdamW: parameters and their states lie in pieces, and do not count
@@ -76,7 +77,7 @@ def one_trainer(rank, world):
 
 
 def main():
-    for name in ("cut", "ranks", "zstd", "bomb", "shards", "models", "buffer", "trained"):
+    for name in ("cut", "ranks", "zstd", "bomb", "shards", "large", "models", "buffer", "trained"):
         shutil.rmtree(name, ignore_errors=True)
     mp.start_processes(one_rank, (2,), nprocs=2, start_method="fork")
     mp.start_processes(one_trainer, (3,), nprocs=3, start_method="fork")
@@ -92,6 +93,14 @@ def main():
                 info.offset, info.length = f.seek(0, 2), len(frame)
                 f.write(frame)
     with open("bomb/.metadata", "wb") as f:
+        pickle.dump(metadata, f)
+    with open("cut/.metadata", "rb") as f:
+        metadata = pickle.load(f)
+    for index, info in metadata.storage_data.items():
+        if index.fqn == "notes.name":
+            info.offset, info.length = 1 << 20, (1 << 30) + 1
+    os.mkdir("large")
+    with open("large/.metadata", "wb") as f:
         pickle.dump(metadata, f)
 
 

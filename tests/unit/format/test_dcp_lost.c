@@ -258,6 +258,27 @@ START_TEST(an_empty_tensor)
 }
 END_TEST
 
+/* A value of more than 1 GiB is too large to be read. The rest is read. */
+START_TEST(a_value_that_is_too_large)
+{
+    char command[1000];
+    ckpt_reader *reader = NULL;
+    copy("cut");
+    snprintf(command, sizeof command, "cp '%s' '%s'", data("large/.metadata"), at("c/.metadata"));
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(truncate(at("c/__1_0.distcp"), (off_t)1100 << 20), 0); /* a hole */
+    ck_assert_int_eq(ckpt_reader_open(at("c"), NULL, &reader, &err), CKPT_E_LIMIT);
+    ck_assert_msg(strcmp(err.object, "notes.name") == 0 && strstr(err.message, "1073741825") &&
+                      strstr(err.message, "1073741824"),
+                  "%s: %s", err.object, err.message);
+    is_damaged();
+    const ckpt_finding *f = ckpt_report_find(report, "damaged", NULL);
+    ck_assert(f && strstr(f->message, "'notes.name'") && strstr(f->message, "1073741824"));
+    ck_assert_uint_eq(salvage(), 1);
+    ck_assert(is_in_output("model.rows.weight"));
+}
+END_TEST
+
 START_TEST(what_is_whole_is_not_blamed)
 {
     static const char *const names[] = {"cut", "ranks", "shards", "trained", "torch-2.0"};
@@ -281,6 +302,7 @@ int main(void)
     tcase_add_test(t, a_rank_without_one_of_its_files);
     tcase_add_loop_test(t, a_damaged_list, 0, 2);
     tcase_add_test(t, an_empty_tensor);
+    tcase_add_test(t, a_value_that_is_too_large);
     tcase_add_loop_test(t, what_is_whole_is_not_blamed, 0, 5);
     suite_add_tcase(s, t);
     return run_suite(s);
