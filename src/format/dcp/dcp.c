@@ -111,7 +111,7 @@ static int bid(const ckpt__probe *probe)
 /* Those that are not there, or too short for what the list puts into them. */
 typedef struct lacking {
     size_t count, of;
-    char first[500]; /* the first of them, and what it lacks */
+    char first[600]; /* the first of them, and what it lacks */
 } lacking;
 
 bool ckpt__dcp_goes_on(const ckpt__dcp *d)
@@ -122,15 +122,19 @@ bool ckpt__dcp_goes_on(const ckpt__dcp *d)
 ckpt_status ckpt__dcp_note(ckpt__dcp *d, const char *code, const char *file, const char *what, ckpt_error *err)
 {
     char fix[420];
+    ckpt__buf path = {0};
+    ckpt__buf_printf(&path, "%s%s", d->folder, file);
+    if (path.failed)
+        return ckpt__dcp_no_memory(d, err);
     snprintf(
         fix, sizeof fix,
         "copy %.200s again from where it was saved, or take an earlier checkpoint; ckpt-migrate --salvage keeps the "
         "tensors whose bytes are all there",
-        file);
-    if (ckpt__report_add(d->index->findings, CKPT_SEVERITY_ERROR, code, NULL, fix, "%s", what) &&
-        ckpt__report_detail(d->index->findings, file, NULL, NULL, 0))
-        return CKPT_OK;
-    return ckpt__dcp_no_memory(d, err);
+        path.data);
+    bool noted = ckpt__report_add(d->index->findings, CKPT_SEVERITY_ERROR, code, NULL, fix, "%s", what) &&
+                 ckpt__report_detail(d->index->findings, path.data, NULL, NULL, 0);
+    ckpt__buf_free(&path);
+    return noted ? CKPT_OK : ckpt__dcp_no_memory(d, err);
 }
 
 static ckpt_status note_lost(ckpt__dcp *d, const char *name, const char *code, const char *what, lacking *all,
@@ -143,7 +147,7 @@ static ckpt_status note_lost(ckpt__dcp *d, const char *name, const char *code, c
     else
         snprintf(text, sizeof text, "it %s", what);
     if (all->count++ == 0)
-        snprintf(all->first, sizeof all->first, "%.150s: %s", name, text);
+        snprintf(all->first, sizeof all->first, "%.80s%.120s: %s", d->folder, name, text);
     return ckpt__dcp_goes_on(d) ? ckpt__dcp_note(d, code, name, text, err) : CKPT_OK;
 }
 
@@ -160,8 +164,8 @@ static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt
     if (!found)
         f->number = d->list_file;
     if (status < 0 && why.sys_errno == ENOENT)
-        status = note_lost(d, name.data, "shard-missing", "is missing, with the records that the list puts into it",
-                           all, err);
+        status =
+            note_lost(d, f->name, "shard-missing", "is missing, with the records that the list puts into it", all, err);
     else if (status < 0 && err)
         *err = why;
     else if (found)
@@ -169,7 +173,7 @@ static ckpt_status open_file(ckpt__dcp *d, ckpt__dcp_file *f, lacking *all, ckpt
     if (status == CKPT_OK && found && f->has < f->needs) {
         snprintf(what, sizeof what, "ends at byte %llu of %llu that the list puts into it", (unsigned long long)f->has,
                  (unsigned long long)f->needs);
-        status = note_lost(d, name.data, "truncated", what, all, err);
+        status = note_lost(d, f->name, "truncated", what, all, err);
     }
     ckpt__buf_free(&name);
     return status;
@@ -250,15 +254,15 @@ static int by_number(const void *a, const void *b)
 /* The lists of ranks from `from` up to `to` are not there. */
 static ckpt_status no_list(ckpt__dcp *d, const ranks *r, uint64_t from, uint64_t to, ckpt_error *err)
 {
-    char name[64], text[400], more[60] = "";
+    char name[64], text[500], more[60] = "";
     if (to - from > 1)
         snprintf(more, sizeof more, ", and those up to rank %llu", (unsigned long long)to - 1);
     snprintf(name, sizeof name, "__%llu.metadata", (unsigned long long)from);
     snprintf(
         text, sizeof text,
-        "the list of rank %llu (%s) is missing%s: each rank wrote one, and what it held is in no other. There are %zu, "
+        "the list of rank %llu (%.100s%s) is missing%s: each rank wrote one, and what it held is in no other. There are %zu, "
         "and files of ranks up to %llu",
-        (unsigned long long)from, name, more, r->count, (unsigned long long)r->most - 1);
+        (unsigned long long)from, d->folder, name, more, r->count, (unsigned long long)r->most - 1);
     if (ckpt__dcp_goes_on(d))
         return ckpt__dcp_note(d, "rank-missing", name, text, err);
     return ckpt__fail(err, CKPT_E_DAMAGED, d->request->source->path,

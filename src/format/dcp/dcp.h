@@ -86,7 +86,8 @@ ckpt_status ckpt__dcp_roles(ckpt__dcp *d, ckpt_error *err);
 /* shards.c */
 ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err);
 
-/* Is what is damaged or missing a finding, and the rest read? And such a finding, an error about `file`. */
+/* Is what is damaged or missing a finding, and the rest read? And such a finding, an error about `file` of the
+ * list's directory, which names it from the source's: "optimizer_0/__0_0.distcp". */
 bool ckpt__dcp_goes_on(const ckpt__dcp *d);
 ckpt_status ckpt__dcp_note(ckpt__dcp *d, const char *code, const char *file, const char *what, ckpt_error *err);
 ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err);

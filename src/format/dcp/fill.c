@@ -2,6 +2,7 @@
 #include "format/dcp/dcp.h"
 #include "format/survey.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- records: those of one file must not lie on one another */
@@ -204,18 +205,15 @@ static ckpt_status pass_over(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_status
                              ckpt_error *err)
 {
     ckpt__dcp_item *item = &d->items[c->item];
-    char name[300];
+    char name[300], text[sizeof name + sizeof why->message + 20];
     if (!ckpt__dcp_goes_on(d) || !ckpt__survey_passes(status)) {
         if (err)
             *err = *why;
         return status;
     }
     ckpt__escape(name, sizeof name, item->name.data, item->name.size);
-    if (!ckpt__report_add(d->index->findings, CKPT_SEVERITY_ERROR, "damaged", NULL, NULL, "the object '%s': %s", name,
-                          why->message) ||
-        !ckpt__report_detail(d->index->findings, d->files[c->file].name, NULL, NULL, 0))
-        return ckpt__dcp_no_memory(d, err);
-    return CKPT_OK;
+    snprintf(text, sizeof text, "the object '%s': %s", name, why->message);
+    return ckpt__dcp_note(d, "damaged", d->files[c->file].name, text, err);
 }
 
 /* A survey says it of the file; a salvage names each value. */

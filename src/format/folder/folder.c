@@ -99,10 +99,9 @@ ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const
     }
     for (size_t i = 0; i < ckpt_report_count(part->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(part->findings, i);
-        if (f->file[0])
-            continue; /* it says which file already */
+        const char *whose = f->file[0] ? f->file : name; /* of a folder's, one of its files */
         if (!ckpt__report_add(r->index->findings, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
-            !ckpt__report_detail(r->index->findings, name, f->from, f->to, f->nbytes)) {
+            !ckpt__report_detail(r->index->findings, whose, f->from, f->to, f->nbytes)) {
             ckpt__index_free(part);
             return ckpt__fail_memory(err, "findings", 0);
         }

@@ -511,6 +511,95 @@ START_TEST(a_rank_without_its_list)
 }
 END_TEST
 
+/* ---- below a folder: as accelerate and the Trainer keep them */
+
+/* The one error of this code names the file by its place in the folder, and what to do says the same; verify says no, and a
+ * salvage that it did not recover it. */
+static void folder_says(const char *code, const char *file, const char *words)
+{
+    ckpt_reader_options survey = {.leave_damaged = true};
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_reader_close(reader);
+    reader = NULL;
+    ck_assert_msg(ckpt_reader_open(at("acc"), &survey, &reader, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_str_eq(ckpt_reader_format(reader), "accelerate");
+    const ckpt_finding *f = ckpt_report_find(ckpt_reader_findings(reader), code, NULL);
+    ck_assert_uint_eq(ckpt_report_count_code(ckpt_reader_findings(reader), code), 1);
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && strcmp(f->file, file) == 0 && strstr(f->message, words),
+                  "%s: %s", f ? f->file : "nothing", f ? f->message : "");
+    ck_assert_int_eq(ckpt_verify(at("acc"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+    f = ckpt_report_find(report, code, NULL);
+    ck_assert_msg(f && strcmp(f->file, file) == 0, "verify does not say it");
+    ckpt_report_clear(report);
+
+    ckpt_migrate_options salvage = CKPT_MIGRATE_OPTIONS_INIT;
+    salvage.to = "torch";
+    salvage.salvage = true;
+    ck_assert_int_ge(ckpt_migrate(at("acc"), at("out.pt"), &salvage, report, &err), CKPT_OK);
+    bool said = false;
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        f = ckpt_report_get(report, i);
+        said = said || (strcmp(f->code, "not-recovered") == 0 && strcmp(f->file, file) == 0);
+    }
+    ck_assert_msg(said, "the salvage does not say it");
+    remove(at("out.pt"));
+    ckpt_report_free(report);
+}
+
+/* acc: a model, and `name` of the data as the state of its optimizer. */
+static void put_below(const char *name)
+{
+    char command[1000];
+    ck_assert_int_eq(system(strcat(strcpy(command, "rm -rf "), at("acc"))), 0);
+    make_directory("acc");
+    write_torch_int(at("acc/scheduler.bin"), "last_epoch", 1);
+    snprintf(command, sizeof command, "cp -r '%s' '%s' && chmod -R u+w '%s'", data(name), at("acc/optimizer_0"),
+             at("acc"));
+    ck_assert_int_eq(system(command), 0);
+    snprintf(command, sizeof command, "cp -r '%s' '%s' && chmod -R u+w '%s'", data("trained"),
+             at("acc/pytorch_model_fsdp_0"), at("acc"));
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(what_a_folder_says_of_its_distributed_checkpoint)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    put_below("cut");
+    ck_assert_int_eq(ckpt_verify(at("acc"), NULL, &result, NULL, &err), CKPT_OK);
+    ck_assert_int_eq(remove(at("acc/optimizer_0/__1_0.distcp")), 0);
+    folder_says("shard-missing", "optimizer_0/__1_0.distcp", "what rank 1 wrote is missing");
+    ck_assert_int_eq(open_at(at("acc")), CKPT_E_DAMAGED);
+    ck_assert_msg(strstr(err.message, "optimizer_0/__1_0.distcp: what rank 1"), "%s", err.message);
+    put_below("cut");
+    ck_assert_int_eq(truncate(at("acc/optimizer_0/__1_0.distcp"), 5000), 0);
+    folder_says("truncated", "optimizer_0/__1_0.distcp", "what rank 1 wrote ends at byte 5000");
+    for (int rank = 0; rank < 2; rank++) {
+        char file[60];
+        put_below("ranks");
+        snprintf(file, sizeof file, "optimizer_0/__%d.metadata", rank);
+        ck_assert_int_eq(remove(at("acc/%s", file)), 0);
+        folder_says("rank-missing", file, file);
+    }
+}
+END_TEST
+
+START_TEST(what_a_folder_says_of_an_object_in_it)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    put_below("cut");
+    replace(at("acc/optimizer_0/__1_0.distcp"), "a run", "a rum");
+    folder_says("damaged", "optimizer_0/__1_0.distcp", "the object 'notes.name'");
+    put_below("cut");
+    write_to(at("acc/optimizer_0/meta.pt"), "PK\3\4 and no more", 16);
+    ck_assert_int_eq(ckpt_verify(at("acc"), NULL, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert_uint_eq(ckpt_report_count(report), 1);
+    ck_assert_str_eq(ckpt_report_get(report, 0)->file, "optimizer_0/meta.pt");
+    ckpt_report_free(report);
+}
+END_TEST
+
 /* ---- lists from strangers */
 
 START_TEST(a_list_that_names_what_it_should_not)
@@ -624,6 +713,8 @@ int main(void)
     tcase_add_test(t, what_lightning_puts_beside);
     tcase_add_test(t, a_file_that_lacks_records);
     tcase_add_test(t, what_is_there_of_a_checkpoint_that_lacks_files);
+    tcase_add_test(t, what_a_folder_says_of_its_distributed_checkpoint);
+    tcase_add_test(t, what_a_folder_says_of_an_object_in_it);
     tcase_add_loop_test(t, a_rank_without_its_list, 0, 2);
     tcase_add_test(t, a_list_that_names_what_it_should_not);
     tcase_add_test(t, a_list_that_says_another_dtype);
