@@ -16,8 +16,9 @@ typedef struct ckpt__trial_want {
 /* Calls fn in a copy of this process (fork), which then ends; what fn changed is gone with it, but for its status and error, which
  * are given back. CKPT_E_DAMAGED, too: it crashed, or took more than `seconds` of the processor. CKPT_E_LIMIT, too: it called the
  * file damaged when it got no more memory (where our own code is built for a sanitizer there is no such limit). CKPT_E_SYSTEM: there
- * is no such process to be had, or it stands still for a minute. The program may get a SIGCHLD; the copy shares its memory until it
- * is written to, calls no exit handlers and prints nothing. Other threads of the program do not exist in the copy: fn asks for no
- * lock that they may hold (malloc's are no matter). */
+ * is no such process to be had, it stands still for a minute, or it was ended from outside: where memory runs out, or at a limit of
+ * the program's own. (A program that ignores SIGCHLD is not told how it ended: CKPT_E_DAMAGED.) The program may get a SIGCHLD; the
+ * copy shares its memory until it is written to, calls no exit handlers and prints nothing. Other threads of the program do not
+ * exist in the copy: fn asks for no lock that they may hold (malloc's are no matter). */
 ckpt_status ckpt__trial(const ckpt__trial_want *want, ckpt_error *err);
 #endif

@@ -101,6 +101,7 @@ static const char *const harmless[] = {
     "pipe2",
     "fork",
     "setrlimit",
+    "waitid",
     "waitpid",
     "poll",
     "_exit",

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +16,8 @@
 static ckpt_error err;
 static int fail_pipe, fail_fork, cut_reads;
 static long forks, interrupted, polls;
-static bool flies;
+static bool flies, twice; /* twice: before each process another is made, which has all that is open and stays */
+static pid_t sibling;
 
 int __real_pipe2(int ends[2], int flags);
 int __wrap_pipe2(int ends[2], int flags);
@@ -29,6 +31,9 @@ pid_t __real_fork(void);
 pid_t __wrap_fork(void);
 pid_t __wrap_fork(void)
 {
+    if (twice && (sibling = __real_fork()) == 0)
+        while (pause() < 0)
+            ;
     errno = fail_fork;
     forks += !fail_fork;
     return fail_fork ? -1 : __real_fork();
@@ -70,7 +75,7 @@ static void setup(void)
     err = (ckpt_error)CKPT_ERROR_INIT;
     fail_pipe = fail_fork = cut_reads = 0;
     forks = interrupted = polls = 0;
-    flies = false;
+    flies = twice = false;
 }
 
 static ckpt_status counts(void *ctx, ckpt_error *e)
@@ -168,15 +173,14 @@ static void handler(int number)
 
 START_TEST(a_crash_is_damage)
 {
-    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGKILL};
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         int number = signals[i];
-        if (number != SIGKILL && i % 2)
+        if (i % 2)
             signal(number, handler);
         ck_assert_int_eq(trial(crashes, &number), CKPT_E_DAMAGED);
         ck_assert_ptr_nonnull(strstr(err.message, "the library crashes on it"));
-        if (number != SIGKILL)
-            signal(number, SIG_DFL);
+        signal(number, SIG_DFL);
     }
     int status = 0;
     ck_assert_int_eq(trial(leaves, &status), CKPT_E_DAMAGED); /* it says nothing: no answer is no success */
@@ -184,13 +188,111 @@ START_TEST(a_crash_is_damage)
 }
 END_TEST
 
+/* By the system, where memory runs out, by a person, or at a limit that the program has: it says nothing of the file. */
+START_TEST(what_is_ended_from_outside)
+{
+    int number = SIGKILL, status = 0;
+    struct rlimit was, low;
+    ck_assert_int_eq(trial(crashes, &number), CKPT_E_SYSTEM);
+    ck_assert_msg(strstr(err.message, "ended from outside by signal 9"), "%s", err.message);
+    ck_assert_msg(strstr(err.message, "where memory runs out"), "%s", err.message);
+    number = SIGTERM;
+    ck_assert_int_eq(trial(crashes, &number), CKPT_E_SYSTEM);
+    ck_assert_msg(strstr(err.message, "ended from outside by signal 15"), "%s", err.message);
+    ck_assert_msg(!strstr(err.message, "memory"), "%s", err.message);
+    signal(SIGXCPU, SIG_IGN); /* this process may have had its second too */
+    ck_assert_int_eq(getrlimit(RLIMIT_CPU, &was), 0);
+    low = was;
+    low.rlim_cur = 1;
+    ck_assert_int_eq(setrlimit(RLIMIT_CPU, &low), 0);
+    ckpt_status is = ckpt__trial(never_ends, &status, 60, "a.file", "the library", &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_CPU, &was), 0);
+    signal(SIGXCPU, SIG_DFL);
+    ck_assert_int_eq(is, CKPT_E_SYSTEM);
+    ck_assert_msg(strstr(err.message, "ulimit -t: 1 s, where it may take 60 s"), "%s", err.message);
+}
+END_TEST
+
+/* ---- standard streams that the program has closed */
+
+static ckpt_status has_stderr(void *ctx, ckpt_error *e)
+{
+    (void)e;
+    *(int *)ctx = 1;
+    return fcntl(STDERR_FILENO, F_GETFD) < 0 ? CKPT_OK : CKPT_E_UNSUPPORTED;
+}
+
+static ckpt_status reads(void *ctx, ckpt_error *e)
+{
+    char byte;
+    return read(*(int *)ctx, &byte, 1) == 1 ? CKPT_OK : ckpt__fail_sys(e, errno, "a.file", "cannot read");
+}
+
+/* Streams from `first` on are closed, a file is opened, which gets the lowest number, and tried; `limit` files are the most. */
+static ckpt_status without_streams(int first, rlim_t limit, int *file)
+{
+    int kept[3];
+    struct rlimit was, low;
+    fflush(NULL);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+    for (int i = first; i < 3; i++)
+        ck_assert_int_ge(kept[i] = fcntl(i, F_DUPFD_CLOEXEC, 100), 100);
+    for (int i = first; i < 3; i++)
+        close(i);
+    *file = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    low = was;
+    low.rlim_cur = limit ? limit : was.rlim_cur;
+    setrlimit(RLIMIT_NOFILE, &low);
+    ckpt_status status = trial(reads, file);
+    setrlimit(RLIMIT_NOFILE, &was);
+    close(*file);
+    for (int i = first; i < 3; i++)
+        dup2(kept[i], i);
+    for (int i = first; i < 3; i++)
+        close(kept[i]);
+    return status;
+}
+
+START_TEST(without_standard_streams)
+{
+    int file = 0, files = open_files();
+    ck_assert_int_eq(trial(has_stderr, &file), CKPT_OK);
+    for (int first = 0; first < 3; first++) {
+        ck_assert_msg(without_streams(first, 0, &file) == CKPT_OK, "from %d on: %s", first, err.message);
+        ck_assert_int_eq(file, first);
+    }
+    ck_assert_int_eq(without_streams(0, 4, &file), CKPT_E_SYSTEM);
+    ck_assert_msg(strstr(err.message, "no pipe for a trial of the library"), "%s", err.message);
+    ck_assert_int_eq(open_files(), files);
+}
+END_TEST
+
+/* Another process that the program made meanwhile has the pipe too, and keeps it. */
+START_TEST(a_sibling_that_keeps_the_pipe)
+{
+    int calls = 0, number = SIGSEGV;
+    flies = twice = true;
+    for (int ignored = 0; ignored < 2; ignored++) {
+        signal(SIGCHLD, ignored ? SIG_IGN : SIG_DFL);
+        ck_assert_int_eq(trial(crashes, &number), CKPT_E_DAMAGED);
+        ck_assert_int_eq(kill(sibling, SIGKILL), 0); /* it was there till now */
+        waitpid(sibling, NULL, 0);
+        ck_assert_int_eq(trial(counts, &calls), CKPT_OK);
+        ck_assert_int_eq(kill(sibling, SIGKILL), 0);
+        waitpid(sibling, NULL, 0);
+    }
+    signal(SIGCHLD, SIG_DFL);
+}
+END_TEST
+
 /* Where the program reaps its children itself, there is none to wait for. */
 START_TEST(a_program_that_ignores_its_children)
 {
-    int calls = 0;
+    int calls = 0, number = SIGKILL;
     signal(SIGCHLD, SIG_IGN);
     ck_assert_int_eq(trial(counts, &calls), CKPT_OK);
     ck_assert_int_eq(trial(refuses, NULL), CKPT_E_UNSUPPORTED);
+    ck_assert_int_eq(trial(crashes, &number), CKPT_E_DAMAGED); /* how it ended is not to be had */
     signal(SIGCHLD, SIG_DFL);
 }
 END_TEST
@@ -286,6 +388,9 @@ int main(void)
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_test(t, gives_status_and_error_and_changes_nothing);
     tcase_add_test(t, a_crash_is_damage);
+    tcase_add_test(t, what_is_ended_from_outside);
+    tcase_add_test(t, without_standard_streams);
+    tcase_add_test(t, a_sibling_that_keeps_the_pipe);
     tcase_add_test(t, a_program_that_ignores_its_children);
     tcase_add_test(t, short_and_interrupted_calls);
     tcase_add_test(t, what_stands_still_is_ended);
