@@ -205,7 +205,9 @@ START_TEST(what_is_ended_from_outside)
     low = was;
     low.rlim_cur = 1;
     ck_assert_int_eq(setrlimit(RLIMIT_CPU, &low), 0);
-    ckpt_status is = ckpt__trial(never_ends, &status, 60, "a.file", "the library", &err);
+    const ckpt__trial_want want = {
+        .fn = never_ends, .ctx = &status, .seconds = 60, .label = "a.file", .what = "the library"};
+    ckpt_status is = ckpt__trial(&want, &err);
     ck_assert_int_eq(setrlimit(RLIMIT_CPU, &was), 0);
     signal(SIGXCPU, SIG_DFL);
     ck_assert_int_eq(is, CKPT_E_SYSTEM);
