@@ -391,14 +391,6 @@ static void warn_unused(const job *b)
         cli_warn(&b->o.cli, "--map-device-objects does what --map-location says, which was not given");
 }
 
-/* Every tensor was left out: most likely a name that is not there. */
-static bool selects_nothing(const job *b, const ckpt_report *report)
-{
-    return cli_has_selection(&b->o.cli) && ckpt_report_count_code(report, "dropped") > 0 &&
-           ckpt_report_count_code(report, "copy") == 0 && ckpt_report_count_code(report, "moved") == 0 &&
-           ckpt_report_count_code(report, "cast") == 0;
-}
-
 static int run(job *b, int argc, char **argv)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -427,8 +419,6 @@ static int run(job *b, int argc, char **argv)
         status = answer != CKPT_OK                                 ? failed(b, report, &err)
                  : ckpt_report_count_code(report, "not-recovered") ? CLI_NO
                                                                    : CLI_YES;
-        if (answer == CKPT_OK && selects_nothing(b, report))
-            cli_warn(&b->o.cli, "--tensor, --role and --device name no tensor that is there: all were left out");
         if (answer == CKPT_OK && b->o.cli.json) {
             json_out j;
             if (b->options.plan.fn) {

@@ -331,6 +331,7 @@ START_TEST(what_stands_still_is_ended)
 }
 END_TEST
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 static ckpt_status needs_much(void *ctx, ckpt_error *e)
 {
     size_t n = *(size_t *)ctx;
@@ -342,7 +343,6 @@ static ckpt_status needs_much(void *ctx, ckpt_error *e)
     return CKPT_OK;
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 /* Beyond what the program has already; what the library calls damage is the limit then. */
 START_TEST(more_memory_than_it_may_have)
 {
