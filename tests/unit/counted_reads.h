@@ -1,14 +1,14 @@
 /* tests/unit/counted_reads.h - the calls of pread, and the bytes that they gave. Link with --wrap=pread. */
 #ifndef COUNTED_READS_H
 #define COUNTED_READS_H
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 static unsigned read_calls;
 static uint64_t read_bytes;
-static unsigned read_threads;    /* that called it ever */
+static unsigned read_round;      /* another number begins to count threads anew */
+static unsigned read_threads;    /* that called it in this round */
 static unsigned read_threads_of; /* a call waits until they are as many, ten seconds at most; 0: none does */
 
 ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
@@ -16,10 +16,11 @@ ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
 
 ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
 {
-    static _Thread_local bool has_read;
-    if (!has_read)
+    static _Thread_local unsigned last_round; /* 1 + that of this thread's last call */
+    unsigned round = __atomic_load_n(&read_round, __ATOMIC_RELAXED) + 1;
+    if (last_round != round)
         __atomic_add_fetch(&read_threads, 1, __ATOMIC_RELAXED);
-    has_read = true;
+    last_round = round;
     for (int i = 0;
          __atomic_load_n(&read_threads_of, __ATOMIC_RELAXED) > __atomic_load_n(&read_threads, __ATOMIC_RELAXED); i++) {
         if (i == 1000)

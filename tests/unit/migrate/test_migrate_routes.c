@@ -274,6 +274,8 @@ START_TEST(a_record_has_parts)
         o.drop = others;
         o.drop_count = TENSORS - 1;
         give_reader(opened, made);
+        read_threads = 0;
+        read_round++;
         read_threads_of = threads > 1 ? 2 : 0;
         ck_assert_msg(ckpt_migrate("source", "out", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
         read_threads_of = 0;
