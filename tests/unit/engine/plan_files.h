@@ -1,29 +1,15 @@
 /* engine/plan_files.h - the source of a case of plan_cases.h in files: its storages as they are, deflated, or in memory. */
 #ifndef PLAN_FILES_H
 #define PLAN_FILES_H
-#include <zlib.h>
 #include "codec/crc32.h"
 #include "io/source.h"
 #include "plan_cases.h"
+#include "../deflated.h"
 #include "../scratch.h"
 
 enum { FILES = 2 };
 
 static ckpt__source *opened;
-
-static size_t deflated(const void *data, size_t n, unsigned char *out, size_t room)
-{
-    z_stream z;
-    memset(&z, 0, sizeof z);
-    ck_assert_int_eq(deflateInit2(&z, 1, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = (Bytef *)(uintptr_t)data;
-    z.avail_in = (uInt)n;
-    z.next_out = out;
-    z.avail_out = (uInt)room;
-    ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
-    deflateEnd(&z);
-    return room - z.avail_out;
-}
 
 /* Writes the storages into files, some with a CRC; where one is to be harmed a byte of it is changed. Returns the harmed one. */
 static uint32_t write_files(bool harms)

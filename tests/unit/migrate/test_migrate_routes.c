@@ -2,7 +2,6 @@
  * elements, what is read for them, and what is said of a damaged byte. */
 #include <ckpt/ckpt.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/strided.h"
 #include "codec/crc32.h"
@@ -10,6 +9,7 @@
 #include "model/nested.h"
 #include "given_reader.h"
 #include "../counted_reads.h"
+#include "../deflated.h"
 #include "../scratch.h"
 
 static ckpt_error err;
@@ -97,20 +97,6 @@ static size_t elements(const spec *s, bool cast, unsigned char *out)
     return at;
 }
 
-static size_t deflate_all(const unsigned char *data, size_t n, unsigned char *out, size_t room)
-{
-    z_stream z;
-    memset(&z, 0, sizeof z);
-    ck_assert_int_eq(deflateInit2(&z, 1, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = (Bytef *)(uintptr_t)data;
-    z.avail_in = (uInt)n;
-    z.next_out = out;
-    z.avail_out = (uInt)room;
-    ck_assert_int_eq(deflate(&z, Z_FINISH), Z_STREAM_END);
-    deflateEnd(&z);
-    return room - z.avail_out;
-}
-
 /* The record is looked into. */
 static ckpt__extent in_record;
 
@@ -165,7 +151,7 @@ static void make_source(uint32_t damaged, size_t place)
             bytes[i][place] ^= 1;
         e->offset = (uint64_t)ftell(f);
         e->coding = stores[i].deflated ? CKPT__DEFLATE : CKPT__STORED;
-        e->length = e->coding == CKPT__STORED ? e->size : deflate_all(bytes[i], stores[i].size, coded, sizeof coded);
+        e->length = e->coding == CKPT__STORED ? e->size : deflated(bytes[i], stores[i].size, coded, sizeof coded);
         ck_assert_uint_eq(fwrite(e->coding == CKPT__STORED ? bytes[i] : coded, 1, e->length, f), e->length);
         if (stores[i].record)
             hide_in_record(e, &specs[TENSORS - 1]);
