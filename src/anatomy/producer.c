@@ -176,7 +176,7 @@ static const ckpt__producer *of_archive(const ckpt__index *index, const ckpt_val
     return &cpp_model;
 }
 
-/* What model.save wrote, whole models in HDF5 (also of Keras 2), or weights, of which those of Keras 3 say no version. */
+/* Keras writes a .keras archive, a whole model in HDF5 (Keras 2 does, too), or weights alone. Weights of Keras 3 name no version. */
 static const ckpt__producer *of_keras(const ckpt__index *index)
 {
     bool unpacked = ckpt__producer_fits(index->root, "metadata.json/keras_version:str");

@@ -379,7 +379,7 @@ static ckpt_status note_pieces(ckpt__examination *p, ckpt_report *report, bool *
     return CKPT_OK;
 }
 
-/* What is not all there. *lost: there is some of it, and nothing more is said. */
+/* Reports files and pieces that are missing. *lost is set where files are: the examination ends there. */
 static ckpt_status note_lost(ckpt__examination *p, ckpt_report *report, bool *lost)
 {
     bool pieces = false;

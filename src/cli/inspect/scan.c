@@ -18,8 +18,8 @@ static void json_global(json_out *j, const ckpt_scan_global *g)
     json_end_object(j);
 }
 
-/* What the file is a part of, which the reader says; one that it cannot read is a part of nothing that is known. The caller closes the
- * reader. NULL: it is no part. */
+/* Opens a file that is a part of a larger checkpoint; the caller closes the reader, which says of what. NULL: the file is no part, or
+ * it cannot be read, and nothing is known of it. */
 static ckpt_reader *open_part(const char *path)
 {
     ckpt_error err = CKPT_ERROR_INIT;

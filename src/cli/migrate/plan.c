@@ -238,7 +238,7 @@ static const char *action_of(const ckpt_migrate_source *r)
     return r->what == CKPT_MIGRATE_STORAGE ? "storage" : r->what == CKPT_MIGRATE_FILE ? "file" : "copy";
 }
 
-/* What stands for a row without a finding. */
+/* A row without a finding gets a line of its own. */
 static void put_own_step(const plan_out *p, const ckpt_migrate_source *r)
 {
     bool copied = r->what == CKPT_MIGRATE_FILE;
