@@ -117,8 +117,12 @@ int main(int argc, char **argv)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_reader *reader;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return puts(ckpt_version()) < 0;
     if (argc < 3) {
-        fprintf(stderr, "usage: pair_case run PROGRAM...|read|restore|restore-strided|restore-cuda|save FILE [OUT]\n");
+        fprintf(
+            stderr,
+            "usage: pair_case run PROGRAM...|--version|read|restore|restore-strided|restore-cuda|save FILE [OUT]\n");
         return 2;
     }
     const char *job = argv[1];
