@@ -30,7 +30,7 @@ typedef struct ckpt__unit {
  * largest end of each 64 units, most[1] of each 4096; both NULL where there are few. */
 typedef struct ckpt__units {
     ckpt__unit *items; /* owned, as is the rest */
-    size_t *first;     /* one a storage, and one more: items[first[s] .. first[s + 1]) */
+    uint32_t *first;   /* one a storage, and one more: items[first[s] .. first[s + 1]) */
     uint64_t *most[2];
     size_t count;
 } ckpt__units;

@@ -95,7 +95,7 @@ static bool is_out(const ckpt__plan *p, size_t bond, size_t row, bool target)
 }
 
 /* items NULL: they are counted, at[storage + 1] each. Else they are put, at at[storage]. */
-static size_t put_units(const ckpt__plan *p, bool target, size_t *at, ckpt__unit *items)
+static size_t put_units(const ckpt__plan *p, bool target, uint32_t *at, ckpt__unit *items)
 {
     size_t count = 0;
     for (size_t i = 0; i < p->want.bond_count; i++) {
@@ -144,6 +144,8 @@ ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
     if (!(u->first = calloc(storages + 2, sizeof *u->first)))
         return ckpt__fail_memory(err, "plan", storages * sizeof *u->first);
     u->count = put_units(p, target, u->first, NULL);
+    if (u->count >= UINT32_MAX)
+        return ckpt__fail(err, CKPT_E_LIMIT, "plan", "it has %zu pieces, and a plan has fewer than 2^32", u->count);
     for (size_t i = 1; i < storages + 2; i++)
         u->first[i] += u->first[i - 1];
     if (!(u->items = malloc((u->count + 1) * sizeof *u->items)))

@@ -15,12 +15,6 @@ enum { STEP = 256 << 10, TOGETHER = 512 << 10, HOLE = 64 << 10, BEHIND = 15 };
 /* A push of so much does not leave its bytes in the cache; a run of so much is worth a copy past it. */
 enum { LARGE_PUSH = 64 << 20, LARGE_RUN = 4 << 10 };
 
-/* Of one bond, while it is pushed. */
-typedef struct bound {
-    uint64_t left; /* bytes of its target that are not yet written; atomic */
-    bool begun;    /* atomic: some byte was written, or was about to be */
-} bound;
-
 typedef struct worker worker;
 /* One push: all threads share it. */
 typedef struct pusher {
@@ -28,7 +22,8 @@ typedef struct pusher {
     const ckpt__index *from, *to;
     ckpt__push_list list;
     ckpt__push_devices devices;
-    bound *bonds; /* heap, owned: one a bond */
+    uint64_t *left; /* heap, owned, one a bond: bytes of its target that are not yet written; atomic */
+    bool *begun;    /* likewise: some byte was written, or was about to be */
     uint64_t range;
     worker *workers; /* heap, owned: one a thread */
     unsigned threads;
@@ -118,8 +113,8 @@ static ckpt_status compare(const pusher *p, const ckpt__push_span *s, ckpt_error
 
 static void begin_bond(pusher *p, uint32_t bond)
 {
-    if (!__atomic_load_n(&p->bonds[bond].begun, __ATOMIC_RELAXED))
-        __atomic_store_n(&p->bonds[bond].begun, true, __ATOMIC_RELAXED);
+    if (!__atomic_load_n(&p->begun[bond], __ATOMIC_RELAXED))
+        __atomic_store_n(&p->begun[bond], true, __ATOMIC_RELAXED);
 }
 
 static void end_copy(pusher *p, const ckpt__copy *c, const ckpt__op *op, const ckpt__convert_counts *cost)
@@ -127,7 +122,7 @@ static void end_copy(pusher *p, const ckpt__copy *c, const ckpt__op *op, const c
     uint64_t bytes = op->to_size;
     for (uint32_t i = 0; i < c->box.n; i++)
         bytes *= c->box.size[i];
-    __atomic_sub_fetch(&p->bonds[c->bond].left, bytes, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&p->left[c->bond], bytes, __ATOMIC_RELAXED);
     ckpt__convert_counts *all = p->want->counts ? &p->want->counts[c->bond] : NULL;
     if (!all || op->from == op->to)
         return;
@@ -263,7 +258,7 @@ static ckpt_status push_direct(worker *w, ckpt__push_span *s, const look *l, ckp
     begin_bond(w->p, l->bond);
     ckpt_status status = read_span(w, s, l->direct, err);
     if (status == CKPT_OK)
-        __atomic_sub_fetch(&w->p->bonds[l->bond].left, s->end - s->begin, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&w->p->left[l->bond], s->end - s->begin, __ATOMIC_RELAXED);
     return status == CKPT_OK ? compare(w->p, s, err) : status;
 }
 
@@ -329,7 +324,7 @@ static ckpt_status decode_direct(worker *w, ckpt__push_span *s, const look *l, c
         status = ckpt__decoder_finish(&d, err);
     ckpt__decoder_close(&d);
     if (status == CKPT_OK)
-        __atomic_sub_fetch(&w->p->bonds[l->bond].left, e->size, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&w->p->left[l->bond], e->size, __ATOMIC_RELAXED);
     return status == CKPT_OK ? compare(p, s, err) : status;
 }
 
@@ -519,8 +514,8 @@ static ckpt_status drain(pusher *p, ckpt_status status, ckpt_error *err)
         ckpt_status synced = lane ? lane->ops->stream_sync(lane->stream, status < 0 ? NULL : err) : CKPT_OK;
         status = status < 0 ? status : synced;
         for (size_t i = 0; synced < 0 && i < ckpt__plan_bond_count(p->want->plan); i++)
-            if (device_of(p, i) == d && p->bonds[i].begun)
-                p->bonds[i].left = UINT64_MAX; /* nobody knows */
+            if (device_of(p, i) == d && p->begun[i])
+                p->left[i] = UINT64_MAX; /* nobody knows */
     }
     return status;
 }
@@ -528,16 +523,15 @@ static ckpt_status drain(pusher *p, ckpt_status status, ckpt_error *err)
 static ckpt_status sum_up(pusher *p, ckpt_status status, ckpt_error *err)
 {
     for (size_t i = 0; i < ckpt__plan_bond_count(p->want->plan); i++) {
-        const bound *b = &p->bonds[i];
-        ckpt__copied done = !b->begun                          ? CKPT__UNTOUCHED
-                            : b->left > 0 || !is_vouched(p, i) ? CKPT__TORN
-                                                               : CKPT__COMPLETE;
+        ckpt__copied done = !p->begun[i]                          ? CKPT__UNTOUCHED
+                            : p->left[i] > 0 || !is_vouched(p, i) ? CKPT__TORN
+                                                                  : CKPT__COMPLETE;
         bool twin = ckpt__plan_bond_bytes(p->want->plan, i) == UINT64_MAX;
-        if (status == CKPT_OK && b->left && !twin && !p->want->look_only)
+        if (status == CKPT_OK && p->left[i] && !twin && !p->want->look_only)
             status = ckpt__fail(err, CKPT_E_FORMAT, ckpt__plan_name_of(p->want->plan, (uint32_t)i),
-                                "%llu of its bytes were not delivered", (unsigned long long)b->left);
+                                "%llu of its bytes were not delivered", (unsigned long long)p->left[i]);
         if (p->want->done)
-            p->want->done[i] = status == CKPT_OK ? CKPT__COMPLETE : done;
+            p->want->done[i] = (unsigned char)(status == CKPT_OK ? CKPT__COMPLETE : done);
     }
     return status;
 }
@@ -551,14 +545,15 @@ static ckpt_status open_pusher(pusher *p, const ckpt__push_want *want, ckpt_erro
     p->range = want->range ? want->range : CKPT__BLOCK;
     p->threads = want->threads < CKPT__PUSH_THREADS ? want->threads : CKPT__PUSH_THREADS;
     p->threads = p->threads ? p->threads : 1;
-    p->bonds = calloc(bonds + 1, sizeof *p->bonds);
+    p->left = calloc(bonds + 1, sizeof *p->left);
+    p->begun = calloc(bonds + 1, sizeof *p->begun);
     p->workers = calloc(p->threads, sizeof *p->workers);
-    if (!p->bonds || !p->workers)
-        return ckpt__fail_memory(err, "ranges to be read", bonds * sizeof *p->bonds);
+    if (!p->left || !p->begun || !p->workers)
+        return ckpt__fail_memory(err, "ranges to be read", bonds * sizeof *p->left);
     for (size_t i = 0; i < bonds; i++) {
-        p->bonds[i].left = ckpt__plan_bond_bytes(want->plan, i);
-        if (p->bonds[i].left == UINT64_MAX)
-            p->bonds[i].left = 0; /* another bond's copies are its own */
+        p->left[i] = ckpt__plan_bond_bytes(want->plan, i);
+        if (p->left[i] == UINT64_MAX)
+            p->left[i] = 0; /* another bond's copies are its own */
     }
     for (unsigned i = 0; i < p->threads; i++)
         p->workers[i] = (worker){.p = p, .way.devices = &p->devices};
@@ -582,6 +577,7 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
         free(p.workers[i].scratch);
     ckpt__push_list_free(&p.list);
     free(p.workers);
-    free(p.bonds);
+    free(p.left);
+    free(p.begun);
     return status;
 }

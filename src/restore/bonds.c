@@ -104,8 +104,9 @@ static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckp
                           .conj = info->conj,
                           .neg = info->neg};
     ckpt__bond bond = {.from = (uint32_t)tensor, .to = (uint32_t)all->count};
-    ckpt_status status = all->count < UINT32_MAX ? find_op(r, &want, info->name.data, &bond.op, err)
-                                                 : ckpt__fail(err, CKPT_E_LIMIT, r->path, "too many tensors");
+    bool fits = all->count < UINT32_MAX && binding < UINT32_MAX && state < UINT32_MAX;
+    ckpt_status status = fits ? find_op(r, &want, info->name.data, &bond.op, err)
+                              : ckpt__fail(err, CKPT_E_LIMIT, r->path, "too many tensors");
     if (status == CKPT_OK)
         status = add_place(r, state, binding, err);
     if (status == CKPT_OK && (!ckpt__grow(&all->bonds, &all->bond_capacity, all->count + 1, sizeof *all->bonds) ||
@@ -114,7 +115,7 @@ static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckp
     if (status < 0)
         return status;
     all->bonds[all->count] = bond;
-    all->owners[all->count++] = (ckpt__owner){state, binding};
+    all->owners[all->count++] = (ckpt__owner){(uint32_t)state, (uint32_t)binding};
     return CKPT_OK;
 }
 

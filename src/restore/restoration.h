@@ -89,9 +89,9 @@ typedef struct ckpt__target_state {
     ckpt__arena *memory;       /* owned: what lives as long as the restore */
 } ckpt__target_state;
 
-/* Whose place a bond fills: number of the state in the restore, and of the binding in the state. */
+/* Whose place a bond fills: number of the state in the restore, and of the binding in the state. 8 bytes: there may be a million. */
 typedef struct ckpt__owner {
-    size_t state, binding;
+    uint32_t state, binding;
 } ckpt__owner;
 
 /* What becomes of what, over all states: bond i fills tensor i of `places`, which is all of its storage i. Two replicas that take
@@ -106,7 +106,7 @@ typedef struct ckpt__restore_bonds {
     ckpt__op_want *wants; /* one an op: what it was made of */
     size_t op_count, op_capacity, want_capacity;
     ckpt__plan *plan;
-    ckpt__copied *done; /* one a bond: what became of it */
+    unsigned char *done; /* one a bond: a ckpt__copied, what became of it */
 } ckpt__restore_bonds;
 
 /* One restore of one checkpoint into one or more states. */

@@ -355,7 +355,7 @@ static void report_copied(ckpt__target_state *side, size_t binding, ckpt__copied
 static void report_torn(ckpt__restorer *r)
 {
     for (size_t i = 0; i < r->bonds.count; i++)
-        report_copied(&r->sides[r->bonds.owners[i].state], r->bonds.owners[i].binding, r->bonds.done[i]);
+        report_copied(&r->sides[r->bonds.owners[i].state], r->bonds.owners[i].binding, (ckpt__copied)r->bonds.done[i]);
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; i < r->sides[n].state->count; i++) {
             const ckpt__item *item = &r->sides[n].items[i];

@@ -6,8 +6,8 @@
 
 /* The memory of one binding that the restore leaves where it is. One address space has host and devices. */
 typedef struct place {
-    uintptr_t begin, end; /* addresses of the first byte, and past the last */
-    ckpt__owner of;
+    uintptr_t begin, end;  /* addresses of the first byte, and past the last */
+    size_t state, binding; /* whose it is, as in ckpt__owner */
 } place;
 
 static int by_begin(const void *a, const void *b)
@@ -15,14 +15,14 @@ static int by_begin(const void *a, const void *b)
     const place *p = a, *q = b;
     if (p->begin != q->begin)
         return p->begin < q->begin ? -1 : 1;
-    if (p->of.state != q->of.state)
-        return p->of.state < q->of.state ? -1 : 1;
-    return p->of.binding < q->of.binding ? -1 : p->of.binding > q->of.binding;
+    if (p->state != q->state)
+        return p->state < q->state ? -1 : 1;
+    return p->binding < q->binding ? -1 : p->binding > q->binding;
 }
 
 static const ckpt__binding *binding_of(const ckpt__restorer *r, const place *p)
 {
-    return &r->sides[p->of.state].state->bindings[p->of.binding];
+    return &r->sides[p->state].state->bindings[p->binding];
 }
 
 static bool same_elements(const ckpt__binding *a, const ckpt__binding *b)
@@ -41,8 +41,8 @@ static bool is_written(const ckpt__item *item)
 /* Do both states want the same bytes there? Replicas may have one step together. */
 static bool agree(ckpt__restorer *r, const place *p, const place *q)
 {
-    const ckpt__target_state *x = &r->sides[p->of.state], *y = &r->sides[q->of.state];
-    const ckpt__item *one = &x->items[p->of.binding], *two = &y->items[q->of.binding];
+    const ckpt__target_state *x = &r->sides[p->state], *y = &r->sides[q->state];
+    const ckpt__item *one = &x->items[p->binding], *two = &y->items[q->binding];
     unsigned char a[16] = {0}, b[16] = {0};
     if (!is_written(one) && !is_written(two))
         return true;
@@ -51,23 +51,23 @@ static bool agree(ckpt__restorer *r, const place *p, const place *q)
         return false;
     if (one->tensor != SIZE_MAX)
         return true;
-    bool number = ckpt__restore_number_of(r, x, p->of.binding, a);
-    return number == ckpt__restore_number_of(r, y, q->of.binding, b) && memcmp(a, b, sizeof a) == 0;
+    bool number = ckpt__restore_number_of(r, x, p->binding, a);
+    return number == ckpt__restore_number_of(r, y, q->binding, b) && memcmp(a, b, sizeof a) == 0;
 }
 
 static ckpt_status note(ckpt__restorer *r, const place *p, const place *other, ckpt_error *err)
 {
     const char *name = binding_of(r, p)->name.data, *of = binding_of(r, other)->name.data;
-    return ckpt__target_note(&r->sides[p->of.state], CKPT_SEVERITY_ERROR, "overlap", name,
+    return ckpt__target_note(&r->sides[p->state], CKPT_SEVERITY_ERROR, "overlap", name,
                              "give each state memory of its own; one place of two states has one dtype, shape and "
                              "strides, and gets one tensor of the checkpoint",
-                             err, "its memory in states[%zu] overlaps that of '%s' in states[%zu]", p->of.state, of,
-                             other->of.state);
+                             err, "its memory in states[%zu] overlaps that of '%s' in states[%zu]", p->state, of,
+                             other->state);
 }
 
 static ckpt_status compare(ckpt__restorer *r, const place *p, const place *q, bool *wrong, ckpt_error *err)
 {
-    if (p->of.state == q->of.state || agree(r, p, q))
+    if (p->state == q->state || agree(r, p, q))
         return CKPT_OK;
     int hit = ckpt__bindings_touch(binding_of(r, p), binding_of(r, q));
     if (hit <= 0)
@@ -86,7 +86,7 @@ static size_t gather(const ckpt__restorer *r, place *places)
             const ckpt__binding *b = &r->sides[k].state->bindings[i];
             uintptr_t begin = (uintptr_t)b->data;
             if (b->data && b->span && !ckpt__restore_is_new(&r->sides[k], i))
-                places[n++] = (place){begin, begin + (uintptr_t)b->span, {k, i}};
+                places[n++] = (place){begin, begin + (uintptr_t)b->span, k, i};
         }
     if (n)
         qsort(places, n, sizeof *places, by_begin);

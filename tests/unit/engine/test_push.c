@@ -152,7 +152,7 @@ static void free_one(one *c)
 }
 
 /* What is complete has its bytes, what is untouched none, and nothing else was written. */
-static void compare_done(const one *c, const ckpt__copied *done)
+static void compare_done(const one *c, const unsigned char *done)
 {
     static expected alone;
     static unsigned char of_bond[STORAGES][ROOM];
@@ -175,7 +175,7 @@ static void compare_done(const one *c, const ckpt__copied *done)
         }
 }
 
-static ckpt_status push_one(const one *c, unsigned threads, uint64_t range, bool look_only, ckpt__copied *done,
+static ckpt_status push_one(const one *c, unsigned threads, uint64_t range, bool look_only, unsigned char *done,
                             ckpt__convert_counts *counts)
 {
     ckpt__push_want want = {.plan = c->plan,
@@ -212,7 +212,7 @@ static void compare_counts(const one *c, const ckpt__convert_counts *counts)
 static void one_case(uint64_t seed, bool harms, bool devices)
 {
     static one c;
-    ckpt__copied done[TENSORS];
+    unsigned char done[TENSORS];
     ckpt__convert_counts counts[TENSORS] = {{0}};
     make_one(&c, seed, harms);
     place_target(devices);
@@ -282,7 +282,7 @@ START_TEST(the_first_error_counts)
     start();
     for (uint64_t seed = 47000; seed < 47200; seed++) {
         ckpt_error first = CKPT_ERROR_INIT;
-        ckpt__copied done[TENSORS];
+        unsigned char done[TENSORS];
         make_one(&c, seed, true);
         for (uint32_t i = 0; i < STORAGES; i++) /* further wrong ones */
             if (source->index->storages[i].extent.size && chance(50))
@@ -351,7 +351,7 @@ static void push_large(ckpt__index *from, ckpt__index *to, unsigned threads)
 {
     ckpt__op ops[2];
     ckpt__bond bonds[PLACES] = {{0}};
-    ckpt__copied done[PLACES] = {CKPT__UNTOUCHED};
+    unsigned char done[PLACES] = {CKPT__UNTOUCHED};
     ckpt__plan *plan;
     for (int k = 0; k < 2; k++) {
         ckpt__op_want op = {.from = CKPT_F32, .to = k ? CKPT_F64 : CKPT_F32};
@@ -424,7 +424,7 @@ START_TEST(memory_is_short)
     start();
     open_devices();
     for (uint64_t seed = 57000; seed < 57040; seed++) {
-        ckpt__copied done[TENSORS];
+        unsigned char done[TENSORS];
         make_one(&c, seed, false);
         unsigned threads = 1 + (unsigned)draw(3);
         uint64_t range = chance(50) ? 0 : 1 + draw(300);
