@@ -31,29 +31,38 @@ static ckpt_status add_tensor(ckpt__builder *b, size_t i, ckpt_str name, ckpt_ro
 
 /* ---- names: prefixes of wrappers and the map's renames hold for files of ours too */
 
+/* Of one tensor: is its name one of the state's, each way to strip? Most names are the same each way, and are looked up once. */
+static ckpt_status match_strips(ckpt__builder *b, ckpt_str own, ckpt__buf names[2], size_t matched[3])
+{
+    bool found = false;
+    for (int strip = 0; strip < 3; strip++) {
+        const ckpt__buf *before = &names[(strip + 1) % 2];
+        ckpt__buf *name = &names[strip % 2];
+        ckpt_status s = ckpt__canon_name_buf(b, own, strip, name);
+        if (s != CKPT_OK)
+            return s;
+        bool same = strip > 0 && name->size == before->size && memcmp(name->data, before->data, name->size) == 0;
+        found = same ? found : ckpt__hash_get(b->wanted, name->data, name->size, NULL);
+        matched[strip] += found;
+    }
+    return CKPT_OK;
+}
+
 /* Which way to strip makes most names the state's; the least stripping wins. */
 static ckpt_status choose_strip(ckpt__builder *b, int *out)
 {
-    size_t best = 0;
+    size_t matched[3] = {0};
+    ckpt__buf names[2] = {{0}};
+    ckpt_status s = CKPT_OK;
     *out = 0;
-    for (int strip = 0; strip < 3 && b->wanted; strip++) {
-        size_t matched = 0;
-        ckpt__buf name = {0};
-        ckpt_status s = CKPT_OK;
-        for (size_t i = 0; i < b->index->tensor_count && s == CKPT_OK; i++) {
-            s = ckpt__canon_name_buf(b, b->index->tensors[i].info.name, strip, &name);
-            if (s == CKPT_OK)
-                matched += ckpt__hash_get(b->wanted, name.data, name.size, NULL);
-        }
-        ckpt__buf_free(&name);
-        if (s != CKPT_OK)
-            return s;
-        if (matched > best) {
-            best = matched;
+    for (size_t i = 0; b->wanted && i < b->index->tensor_count && s == CKPT_OK; i++)
+        s = match_strips(b, b->index->tensors[i].info.name, names, matched);
+    for (int strip = 1; strip < 3; strip++)
+        if (matched[strip] > matched[*out])
             *out = strip;
-        }
-    }
-    return CKPT_OK;
+    ckpt__buf_free(&names[0]);
+    ckpt__buf_free(&names[1]);
+    return s;
 }
 
 static void note_strip(ckpt__builder *b, int strip)

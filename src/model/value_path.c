@@ -60,8 +60,11 @@ const ckpt_value *ckpt__value_at(const ckpt_value *root, ckpt_str path)
 
 const ckpt_entry *ckpt__find_entry(const ckpt_value *v, const char *key)
 {
-    for (size_t i = 0; v && i < v->entry_count; i++)
-        if (v->entries[i].key->kind == CKPT_V_STR && ckpt__str_is(v->entries[i].key->text, key))
+    const size_t n = strlen(key);
+    for (size_t i = 0; v && i < v->entry_count; i++) {
+        const ckpt_value *own = v->entries[i].key;
+        if (own->text.size == n && own->kind == CKPT_V_STR && own->text.data && memcmp(own->text.data, key, n) == 0)
             return &v->entries[i];
+    }
     return NULL;
 }
