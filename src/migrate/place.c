@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/table.h"
 #include "format/torch/write.h"
 #include "model/views.h"
 
@@ -185,7 +186,25 @@ static ckpt_status split_storage(placement *p, size_t a, size_t b)
     return added ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
-/* The tag goes to the tensor's storage where that had the tensor's: an xla tensor's storage is the host's copy. */
+/* Torch has storages on these: of a tensor on another device the storage is the host's copy (torch/_tensor.py, _reduce_ex_internal). */
+static bool has_storages(ckpt_str tag)
+{
+    ckpt_device_type type = ckpt__tag_parse(tag).type;
+    return type == CKPT_DEVICE_CPU || type == CKPT_DEVICE_CUDA || type == CKPT_DEVICE_MPS || type == CKPT_DEVICE_XPU;
+}
+
+/* Was the tensor's storage saved with another tag than the tensor? In a torch file it is the host's copy of an xla tensor then. A
+ * native file has a tag for every tensor, so that two of one storage can have different ones, which torch cannot keep. */
+static bool lies_elsewhere(const placement *p, ckpt_str storage, ckpt_str tensor)
+{
+    const ckpt__migration *m = p->m;
+    if (!storage.data || !tensor.data || ckpt__str_equal(storage, tensor))
+        return false;
+    bool native = m->became_torch || ckpt__format_of(m->from)->family == CKPT__FAMILY_NATIVE;
+    return !m->torch || !native || !has_storages(tensor);
+}
+
+/* The tag goes to the tensor's storage where that had the tensor's. */
 static ckpt_status set_storage_tag(placement *p, size_t tensor)
 {
     ckpt__tensor *t = &p->m->index->tensors[tensor];
@@ -198,8 +217,7 @@ static ckpt_status set_storage_tag(placement *p, size_t tensor)
         s->device = t->info.device;
         return CKPT_OK;
     }
-    ckpt_str saved = p->m->from->storages[storage].device;
-    if (saved.data && was->info.device.data && !ckpt__str_equal(saved, was->info.device))
+    if (lies_elsewhere(p, p->m->from->storages[storage].device, was->info.device))
         return CKPT_OK;
     size_t holder = p->holder[storage];
     if (holder != SIZE_MAX && s->device.data && t->info.device.data && !ckpt__str_equal(s->device, t->info.device))

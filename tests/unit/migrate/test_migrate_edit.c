@@ -405,6 +405,32 @@ START_TEST(devices)
 }
 END_TEST
 
+/* Our own format has a tag for every tensor, so that views of one storage can have two, which torch cannot keep. */
+START_TEST(split_tags_of_our_own)
+{
+    static const char split[] = "map: 1\nrules:\n- {name: 'part', to: 'cuda:0'}\n";
+    write_all(temporary("split.yaml"), split, sizeof split - 1);
+    options.to = "ckpt";
+    options.map_location = temporary("split.yaml");
+    migrates(fixture("shared.pt"), temporary("a"));
+    ckpt_reader *r = open_file(temporary("a"));
+    ck_assert_str_eq(find(r, "part")->device.data, "cuda:0");
+    ck_assert_str_eq(find(r, "whole")->device.data, "cuda:1");
+    ckpt_reader_close(r);
+    options.to = "torch";
+    options.map_location = NULL;
+    ck_assert_int_eq(migrate(temporary("a"), temporary("x")), CKPT_E_MISMATCH);
+    ck_assert_uint_ge(ckpt_report_count_code(report, "shared-split"), 1);
+    ck_assert(!is_there(temporary("x")));
+    options.map_location = "cuda:3";
+    migrates(temporary("a"), temporary("x"));
+    r = open_file(temporary("x"));
+    ck_assert_str_eq(find(r, "part")->device.data, "cuda:3");
+    ck_assert_str_eq(find(r, "whole")->device.data, "cuda:3");
+    ckpt_reader_close(r);
+}
+END_TEST
+
 /* Elsewhere than in torch's own format a conjugate view is its values. */
 START_TEST(conjugate)
 {
@@ -637,6 +663,7 @@ int main(void)
     tcase_add_test(t, plain_wrapper);
     tcase_add_test(t, device_objects);
     tcase_add_test(t, devices);
+    tcase_add_test(t, split_tags_of_our_own);
     tcase_add_test(t, conjugate);
     tcase_add_test(t, reordered);
     tcase_add_test(t, shards);
