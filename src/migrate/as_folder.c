@@ -143,6 +143,23 @@ static const ckpt_value *dict_of_part(same *s, const ckpt_value *dict, size_t nu
     return entries ? ckpt__value_dict(a, entries, n) : NULL;
 }
 
+/* Of a value beside the tensors the dict does not tell which shard has it. */
+static ckpt_status check_values(const same *s, const ckpt_value *dict, const part *p)
+{
+    char key[160];
+    for (size_t i = 0; i < dict->entry_count; i++) {
+        const ckpt_entry *e = &dict->entries[i];
+        if (e->value->kind == CKPT_V_TENSOR || e->key->kind != CKPT_V_STR || ckpt__str_is(e->key->text, "__metadata__"))
+            continue;
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, p->name.data,
+            "it is to be changed, and its model in shards has more than tensors: '%s' is a %s. Which shard "
+            "has it is not known, so none is written again. --to torch and --to ckpt write one file of all",
+            ckpt__escape(key, sizeof key, e->key->text.data, e->key->text.size), ckpt_kind_name(e->value->kind));
+    }
+    return CKPT_OK;
+}
+
 /* Its tensors' names become those of the file; only then, for the plan shows the others. */
 static void set_names(same *s, const ckpt_value *dict, size_t number)
 {
@@ -178,6 +195,8 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
             p->format ? p->format->name : "unknown");
     if (torch)
         p->format = &ckpt__format_torch;
+    if (torch && !whole && (status = check_values(s, value, p)) < 0)
+        return status;
     const ckpt_value *root = whole ? value : dict_of_part(s, value, number);
     if (flat) {
         set_names(s, value, number);

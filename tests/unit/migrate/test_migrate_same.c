@@ -388,6 +388,22 @@ START_TEST(an_index_that_names_nothing_stays_away)
 }
 END_TEST
 
+/* Which shard has them the model's dict does not tell: nothing is written by guess. Copied is what does not change. */
+START_TEST(shards_with_values_are_not_written_again)
+{
+    make_directory("src");
+    write_torch_flat(at("src/pytorch_model-00001-of-00002.bin"), weights, 1, 10);
+    write_adam(at("src/pytorch_model-00002-of-00002.bin"), weights + 1, 2, 2, 0.25);
+    OK(migrate(at("src"), at("copy")));
+    ck_assert(alike(at("src"), at("copy"), "none"));
+    options.map_location = "cuda:3";
+    fails(at("src"), at("dst"), CKPT_E_UNSUPPORTED, "'state' is a dict");
+    ck_assert_int_eq(access(at("dst"), F_OK), -1);
+    options.to = "torch";
+    OK(migrate(at("src"), at("dst.pt")));
+}
+END_TEST
+
 /* Cut so that its tensor is not whole, and of a torch file with one byte that its CRC denies. */
 START_TEST(a_shard_of_damaged_tensors_stays_away)
 {
@@ -593,6 +609,7 @@ int main(void)
     tcase_add_test(t, what_is_left_of_shards_is_a_model_of_its_own);
     tcase_add_test(t, a_shard_without_tensors_stays_away);
     tcase_add_test(t, an_index_that_names_nothing_stays_away);
+    tcase_add_test(t, shards_with_values_are_not_written_again);
     tcase_add_test(t, a_shard_of_damaged_tensors_stays_away);
     tcase_add_test(t, notes_of_shards_and_their_index_stay);
     tcase_add_test(t, folders_of_fsdp_are_refused_by_name);
