@@ -315,15 +315,25 @@ static bool is_plain(const set *s, grid *g)
     return (filters == 0 || (g->deflated && !s->h->in->memory)) && g->total <= CKPT__H5_CHUNKS && g->total <= stored;
 }
 
+/* libhdf5 goes through all chunks for each that it is asked for, and so reads their list again and again. */
+static ckpt_status fail_many(const set *s, const grid *g, uint64_t found, ckpt_error *err)
+{
+    return ckpt__fail(
+        err, CKPT_E_LIMIT, s->h->in->label,
+        "%s has %llu chunks, and only %llu of them were found: libhdf5 looks through their list for each, and "
+        "may read no more of it. h5repack -l CONTI makes a file without chunks, larger chunks do too",
+        s->text, (unsigned long long)g->total, (unsigned long long)found);
+}
+
 /* A zlib stream is two bytes of header, the deflated data, and four of a checksum. */
-static ckpt_status place_chunk(set *s, const grid *g, const hsize_t *at, bool *hole, ckpt_error *err)
+static ckpt_status place_chunk(set *s, const grid *g, uint64_t number, const hsize_t *at, bool *hole, ckpt_error *err)
 {
     enum { ZLIB_FRAME = 6 };
     unsigned mask = 0;
     haddr_t address = HADDR_UNDEF;
     hsize_t length = 0;
     if (H5Dget_chunk_info_by_coord(s->id, at, &mask, &address, &length) < 0)
-        return ckpt__h5_fail(s->h, s->text, err);
+        return s->h->out_of_budget ? fail_many(s, g, number, err) : ckpt__h5_fail(s->h, s->text, err);
     *hole = address == HADDR_UNDEF || length == 0;
     if (*hole)
         return CKPT_OK;
@@ -357,7 +367,7 @@ static ckpt_status read_chunks(set *s, grid *g, bool *hole, ckpt_error *err)
     hsize_t at[DIMS] = {0};
     ckpt_status status = CKPT_OK;
     for (uint64_t n = 0; status == CKPT_OK && !*hole && n < g->total; n++) {
-        status = place_chunk(s, g, at, hole, err);
+        status = place_chunk(s, g, n, at, hole, err);
         if (status == CKPT_OK && !*hole)
             fill_piece(s, g, n, at);
         for (uint32_t i = s->ndim; i-- > 0;) {

@@ -169,6 +169,8 @@ static ckpt_status read_file(const ckpt__read_request *request, const char *labe
         archive a = {.request = request, .index = x, .values = values, .label = label};
         return read_archive(&a, err);
     }
+    if (!is_hdf5(head, n) && ckpt__ends(request->source->files[request->file].name, ".weights.json"))
+        return ckpt__keras_read_map(request, x, values, err);
     if (!is_hdf5(head, n))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "neither a Keras archive (a zip) nor an HDF5 file");
     ckpt__h5_input in = {.source = request->source, .file = request->file, .size = size, .label = label};
@@ -287,6 +289,8 @@ static int keras_bid(const ckpt__probe *probe)
         return ckpt__keras_bid_directory(probe);
     if (is_hdf5(probe->head, probe->head_size))
         return SURE;
+    if (ckpt__keras_is_map(probe))
+        return LIKELY;
     if (probe->head_size < LOCAL_HEADER || memcmp(probe->head, "PK\3\4", 4) != 0)
         return 0;
     size_t n = (size_t)probe->head[26] | (size_t)probe->head[27] << 8;

@@ -51,6 +51,11 @@ int ckpt__keras_bid_directory(const ckpt__probe *probe);
 ckpt_status ckpt__keras_read_directory(const ckpt__read_request *request, ckpt__index *index,
                                        ckpt__keras_values *values, ckpt_error *err);
 
+/* Does the name end in .weights.json, and the head begin a map of shards? Then the map stands for its directory. */
+bool ckpt__keras_is_map(const ckpt__probe *probe);
+ckpt_status ckpt__keras_read_map(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
+                                 ckpt_error *err);
+
 /* roles.c: gives roles, state keys and parameters to the tensors of an index that is read; config (may be NULL) is what
  * config.json holds, or model_config of Keras 2. What the file does not tell stays unknown. */
 ckpt_status ckpt__keras_roles(ckpt__index *index, const ckpt__keras_values *values, ckpt_error *err);

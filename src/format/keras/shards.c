@@ -1,5 +1,5 @@
 /* format/keras/shards.c - directories. Weights in several files (save_weights with max_shard_size): model.weights.json has a map from
- * the path of a group to the files that hold its variables. Or the members of an archive as files (save_model with zipped=False). */
+ * the path of a group to the files that hold its variables. The map can be given instead of its directory. Or the members of an archive as files (save_model with zipped=False). */
 #include "format/keras/keras.h"
 
 #include <errno.h>
@@ -41,6 +41,15 @@ int ckpt__keras_bid_directory(const ckpt__probe *probe)
     return m.count || (m.config && m.metadata && m.weights) ? LIKELY : 0;
 }
 
+bool ckpt__keras_is_map(const ckpt__probe *probe)
+{
+    size_t n = probe->head_size, at = 0;
+    while (at < n && memchr(" \t\r\n", probe->head[at], 4))
+        at++;
+    return probe->source && at < n && probe->head[at] == '{' && memmem(probe->head, n, "\"weight_map\"", 12) &&
+           ckpt__ends(probe->source->files[probe->file].name, suffix);
+}
+
 typedef struct shards {
     const ckpt__read_request *request;
     ckpt__index *index;
@@ -52,20 +61,29 @@ typedef struct shards {
     char label[256];        /* of the map */
 } shards;
 
-static ckpt_status read_map(shards *s, const ckpt_value **map, ckpt_error *err)
+/* The map that was given, or the one of the directory. */
+static ckpt_status find_map(const ckpt__read_request *request, uint32_t *file, ckpt_error *err)
 {
-    ckpt__source *source = s->request->source;
+    ckpt__source *source = request->source;
     maps m = {.count = 0};
-    ckpt__buf text = {0};
-    const ckpt_value *all = NULL;
-    uint32_t file = 0;
+    *file = request->file;
+    if (request->file != CKPT__WHOLE_DIRECTORY)
+        return CKPT_OK;
     ckpt_status status = ckpt__source_each(source, "", see, &m, err);
     if (status == CKPT_OK && m.count != 1)
         return ckpt__fail(err, CKPT_E_FORMAT, source->path,
-                          "the directory has %zu files that end in %s, and each is a checkpoint: one is expected",
+                          "the directory has %zu files that end in %s, and each is a checkpoint: give one of them",
                           m.count, suffix);
-    if (status == CKPT_OK)
-        status = ckpt__source_add(source, m.name, &file, err);
+    return status == CKPT_OK ? ckpt__source_add(source, m.name, file, err) : status;
+}
+
+static ckpt_status read_map(shards *s, const ckpt_value **map, ckpt_error *err)
+{
+    ckpt__source *source = s->request->source;
+    ckpt__buf text = {0};
+    const ckpt_value *all = NULL;
+    uint32_t file = 0;
+    ckpt_status status = find_map(s->request, &file, err);
     if (status == CKPT_OK)
         status = ckpt__source_slurp(source, file, MAP_MAX, &text, err);
     if (status == CKPT_OK) {
@@ -80,7 +98,8 @@ static ckpt_status read_map(shards *s, const ckpt_value **map, ckpt_error *err)
     if (!*map || (*map)->kind != CKPT_V_DICT)
         return ckpt__fail(err, CKPT_E_FORMAT, s->label,
                           "there is no \"weight_map\" in it, which says what is in which file");
-    ckpt_str name = ckpt__arena_str(s->index->arena, m.name, strlen(m.name));
+    const char *own = source->files[file].name;
+    ckpt_str name = ckpt__arena_str(s->index->arena, own, strlen(own));
     return name.data ? ckpt__keras_put(s->index, s->values, name, all, err) : ckpt__fail_memory(err, "names", 0);
 }
 
@@ -274,4 +293,12 @@ ckpt_status ckpt__keras_read_directory(const ckpt__read_request *request, ckpt__
     if (status < 0)
         return status;
     return m.count || !m.weights ? read_shards(request, index, values, err) : read_members(request, index, values, err);
+}
+
+ckpt_status ckpt__keras_read_map(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
+                                 ckpt_error *err)
+{
+    index->kind = "directory";
+    ckpt_status status = ckpt__source_open_around(request->source, err);
+    return status == CKPT_OK ? read_shards(request, index, values, err) : status;
 }

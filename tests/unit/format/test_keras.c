@@ -187,6 +187,7 @@ START_TEST(every_tensor)
     ck_assert_uint_eq(check_expected("small.keras", data_file("small.keras")), 28);
     ck_assert_uint_eq(check_expected("small.keras", data_file("deflated.keras")), 28);
     ck_assert_uint_eq(check_expected("small.keras", data_file("shards")), 28);
+    ck_assert_uint_eq(check_expected("small.keras", data_file("shards/small.weights.json")), 28);
     ck_assert_uint_eq(check_expected("small.h5", data_file("small.h5")), 28);
     ck_assert_uint_eq(check_expected("module.weights.h5", data_file("module.weights.h5")), 2);
     ck_assert_uint_eq(check_expected("coded.h5", data_file("coded.h5")), 18);
@@ -317,6 +318,8 @@ START_TEST(values)
     check_text("small.h5", "model_weights@layer_names",
                "['image' 'first' 'batch_normalization' 'flatten' 'dense' 'head']");
     check_text("shards", "small.weights.json.weight_map./layers/conv2d/vars.0", "small_00000.weights.h5");
+    check_text("shards/small.weights.json", "small.weights.json.weight_map./layers/conv2d/vars.0",
+               "small_00000.weights.h5");
     check_text("coded.h5", "@names", "[\"it's\" 'b']");
     check_text("coded.h5", "@fixed", "abc");
     ckpt_reader *r = opened(data_file("coded.h5"));
