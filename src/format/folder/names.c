@@ -355,13 +355,19 @@ static int preference(const ckpt__member *m)
     return (variant ? 4 : 0) + (safetensors ? 0 : 2) + (index ? 1 : 0);
 }
 
+/* What lies beside a model and is none: an adapter of PEFT, or one of diffusers. 0: neither. */
+static int kind_of_adapter(const char *base)
+{
+    return ckpt__begins(base, "adapter") ? 1 : ckpt__begins(base, "pytorch_lora_weights") ? 2 : 0;
+}
+
 static bool same_model(const ckpt__member *a, const ckpt__member *b)
 {
     if (a->number != b->number)
         return false;
     size_t in_a = (size_t)(base_of(a->name) - a->name), in_b = (size_t)(base_of(b->name) - b->name);
-    bool adapter_a = ckpt__begins(a->name + in_a, "adapter"), adapter_b = ckpt__begins(b->name + in_b, "adapter");
-    return in_a == in_b && memcmp(a->name, b->name, in_a) == 0 && adapter_a == adapter_b;
+    return in_a == in_b && memcmp(a->name, b->name, in_a) == 0 &&
+           kind_of_adapter(a->name + in_a) == kind_of_adapter(b->name + in_b);
 }
 
 static bool is_model_part(const ckpt__member *m)

@@ -184,6 +184,22 @@ START_TEST(an_adapter_and_models_in_folders)
 }
 END_TEST
 
+/* What diffusers trains beside a model is another thing than the model. */
+START_TEST(a_lora_beside_a_model)
+{
+    make_directory("both");
+    write_safetensors(at("both/model.safetensors"), weights, 2, 0);
+    write_safetensors(at("both/pytorch_lora_weights.safetensors"), weights, 2, 20);
+    write_torch_flat(at("both/pytorch_lora_weights.bin"), weights, 2, 20);
+    write_text(at("both/config.json"), "{}");
+    opens(at("both"), "hf");
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 4);
+    ck_assert_int_eq(value("pytorch_lora_weights.safetensors", "a.bias")->kind, CKPT_V_TENSOR);
+    ck_assert_int_eq(value("model.safetensors", "a.bias")->kind, CKPT_V_TENSOR);
+    ck_assert_uint_eq(findings("file-ignored"), 1);
+}
+END_TEST
+
 START_TEST(files_that_belong_together_by_their_words)
 {
     make_directory("mine");
@@ -473,6 +489,7 @@ int main(void)
     tcase_add_test(t, broken_json_hides_no_tensor);
     tcase_add_test(t, what_accelerate_saves);
     tcase_add_test(t, an_adapter_and_models_in_folders);
+    tcase_add_test(t, a_lora_beside_a_model);
     tcase_add_test(t, files_that_belong_together_by_their_words);
     tcase_add_test(t, one_file_in_a_directory_is_it);
     tcase_add_test(t, other_layouts_are_refused_by_name);
