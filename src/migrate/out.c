@@ -55,7 +55,6 @@ static ckpt_status cut_shards(writer *w)
         }
         s->count++;
         used += nbytes;
-        w->total += nbytes;
     }
     if (!s)
         return ckpt__migration_no_memory(w->err);
@@ -266,8 +265,11 @@ static ckpt_status put_index(writer *w, size_t shards)
     if (!file)
         return ckpt__migration_no_memory(w->err);
     ckpt__buf *b = &file->text;
+    uint64_t total = 0;
+    for (size_t k = 0; k < m->chosen_count; k++)
+        total += ckpt__is_left_out(m, m->chosen[k]) ? 0 : m->index->tensors[m->chosen[k]].info.nbytes;
     ckpt__buf_str(b, "{\n  \"metadata\": {\n    \"total_size\": ");
-    ckpt__json_put_u64(b, w->total);
+    ckpt__json_put_u64(b, total);
     ckpt__buf_str(b, "\n  },\n  \"weight_map\": {");
     bool first = true;
     for (size_t i = 0; i < shards; i++)

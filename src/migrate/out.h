@@ -28,7 +28,6 @@ typedef struct ckpt__out {
     const char **folders;
     size_t folder_count, folder_capacity; /* heap, owned: directories to make, parents
                                                                         * first */
-    uint64_t total;                       /* payload bytes of the tensors of all shards; only cut_shards counts them */
     struct ckpt__bytes *bytes;            /* borrowed: what the recipes are read from; NULL: nothing is read yet */
     ckpt_error *err;
 } ckpt__out;
