@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/workers.h"
 #include "codec/crc32.h"
 #include "engine/stream.h"
 #include "engine/sums.h"
@@ -29,6 +30,11 @@ typedef struct place {
     bool inside;        /* the place is below an opaque object */
 } place;
 
+/* A tensor whose elements are to be summed. */
+typedef struct look {
+    uint32_t tensor, of; /* its number in the index that is read; and in `tensors` */
+} look;
+
 typedef struct checker {
     ckpt__migration *m;
     ckpt__arena *names;
@@ -39,9 +45,10 @@ typedef struct checker {
     ckpt_reader *back;
     bool refused; /* --to same: torch refuses an archive of the source, which may have been copied as it is */
     bool *seen;   /* per tensor of `back` */
-    ckpt__summer *want, *got; /* what was to be written, and what is there: in bounded memory */
-    ckpt__hash *places;       /* --to same: path in the tree of what is there -> tensor */
-    ckpt__hash *gone;         /* --to same: file, '\n' and name of each tensor that stays behind. NULL: none does */
+    look *looks;  /* heap: of the source, and once those are summed, of what is there; in the order of the places */
+    size_t look_count, look_capacity;
+    ckpt__hash *places; /* --to same: path in the tree of what is there -> tensor */
+    ckpt__hash *gone;   /* --to same: file, '\n' and name of each tensor that stays behind. NULL: none does */
     ckpt_error *err;
 } checker;
 
@@ -62,29 +69,133 @@ static bool next_of_name(const checker *c, ckpt_str name, size_t *i)
     return true;
 }
 
-static ckpt_status progress(checker *c, uint64_t nbytes)
+/* ---- the elements of both sides, summed by several threads */
+
+enum { MOST_THREADS = 8 };
+static const uint64_t unit_bytes = (uint64_t)4 << 20;
+
+/* The looks at one side. A thread takes some that lie one behind the other, so that each reads in order. */
+typedef struct summing {
+    checker *c;
+    const ckpt__index *index;
+    bool there;                          /* what is there; else the source */
+    ckpt__summer *summers[MOST_THREADS]; /* owned: one a thread, in bounded memory */
+    size_t *begins;                      /* heap, owned: of unit u the first look; the last is behind all */
+    size_t units, capacity;
+    uint64_t before, done; /* bytes of the target: when it began; since then (atomic) */
+} summing;
+
+static ckpt_status progress(const summing *s, ckpt_error *err)
 {
-    ckpt__migration *m = c->m;
+    ckpt__migration *m = s->c->m;
     const ckpt_progress *p = &m->options.progress;
-    m->done += nbytes;
+    m->done = s->before + __atomic_load_n(&s->done, __ATOMIC_RELAXED);
     if (!p->fn || p->fn(p->ctx, m->done < m->total ? m->done : m->total, m->total) == 0)
         return CKPT_OK;
-    return ckpt__fail(c->err, CKPT_E_CANCELLED, m->dst, "cancelled while it was read back; nothing was written");
+    return ckpt__fail(err, CKPT_E_CANCELLED, m->dst, "cancelled while it was read back; nothing was written");
+}
+
+/* Converted, and conjugated or negated, as it was written. */
+static ckpt_status sum_source(const summing *s, ckpt__summer *by, const look *l, ckpt_error *err)
+{
+    const ckpt__migration *m = s->c->m;
+    const ckpt_tensor_info *from = &m->from->tensors[l->tensor].info, *to = &m->index->tensors[l->tensor].info;
+    ckpt_dtype cast = m->casts ? m->casts[l->tensor] : CKPT_DTYPE_NONE;
+    bool converts = cast != CKPT_DTYPE_NONE && cast != from->dtype;
+    written *w = &s->c->tensors[l->of];
+    return ckpt__sum_tensor(by, l->tensor, converts ? cast : from->dtype,
+                            converts || (from->conj && !to->conj) || (from->neg && !to->neg), w->as_bytes, &w->sum,
+                            err);
+}
+
+static ckpt_status sum_there(const summing *s, ckpt__summer *by, const look *l, ckpt_error *err)
+{
+    const written *want = &s->c->tensors[l->of];
+    uint64_t is = 0;
+    char shown[200];
+    ckpt_status status =
+        ckpt__sum_tensor(by, l->tensor, s->index->tensors[l->tensor].info.dtype, false, want->as_bytes, &is, err);
+    if (status < 0 || want->sum == is)
+        return status;
+    return ckpt__fail(err, CKPT_E_DAMAGED, s->c->m->dst,
+                      "tensor '%s' reads back with other elements: their sum is %016llx, the source's is %016llx",
+                      ckpt__escape(shown, sizeof shown, want->name.data, want->name.size), (unsigned long long)is,
+                      (unsigned long long)want->sum);
+}
+
+/* The caller's progress is told by the caller's thread. */
+static ckpt_status sum_unit(void *ctx, unsigned worker, size_t unit, ckpt_error *err)
+{
+    summing *s = ctx;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = s->begins[unit]; status == CKPT_OK && i < s->begins[unit + 1]; i++) {
+        const look *l = &s->c->looks[i];
+        uint64_t nbytes = s->c->tensors[l->of].nbytes;
+        status = (s->there ? sum_there : sum_source)(s, s->summers[worker], l, err);
+        __atomic_add_fetch(&s->done, s->there ? nbytes - nbytes / 2 : nbytes / 2, __ATOMIC_RELAXED);
+        if (status == CKPT_OK && worker == 0)
+            status = progress(s, err);
+    }
+    return status;
+}
+
+static uint32_t storage_of(const ckpt__index *x, const look *l)
+{
+    return ckpt__view_of(x, &x->tensors[l->tensor], 0).storage;
+}
+
+/* Units of some bytes; tensors of one storage are in one unit, which reads or decodes it once. */
+static bool cut_units(summing *s)
+{
+    const checker *c = s->c;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i <= c->look_count; i++) {
+        bool first =
+            i == 0 || i == c->look_count ||
+            (bytes >= unit_bytes && storage_of(s->index, &c->looks[i]) != storage_of(s->index, &c->looks[i - 1]));
+        if (first && !ckpt__grow(&s->begins, &s->capacity, s->units + 2, sizeof *s->begins))
+            return false;
+        if (first) {
+            s->begins[s->units] = i;
+            s->units += i < c->look_count;
+            bytes = 0;
+        }
+        bytes += i < c->look_count ? c->tensors[c->looks[i].of].nbytes : 0;
+    }
+    return true;
+}
+
+/* All looks at one side. */
+static ckpt_status sum_all(checker *c, ckpt__source *source, const ckpt__index *index, bool there)
+{
+    summing s = {.c = c, .index = index, .there = there, .before = c->m->done};
+    unsigned threads = c->m->threads < MOST_THREADS ? c->m->threads : MOST_THREADS;
+    ckpt_status status = cut_units(&s) ? CKPT_OK : ckpt__migration_no_memory(c->err);
+    threads = threads < s.units ? threads : (unsigned)s.units;
+    if (threads > 1)
+        ckpt__source_pass(source, true); /* a source that is passed is not for several threads */
+    for (unsigned i = 0; status == CKPT_OK && i < threads; i++)
+        status = ckpt__summer_new(source, index, &s.summers[i], c->err);
+    if (status == CKPT_OK)
+        status = ckpt__workers_run(threads, s.units, sum_unit, &s, c->err);
+    if (status == CKPT_OK)
+        status = progress(&s, c->err);
+    for (unsigned i = 0; i < MOST_THREADS; i++)
+        ckpt__summer_free(s.summers[i]);
+    free(s.begins);
+    c->look_count = 0;
+    return status;
+}
+
+static ckpt_status add_look(checker *c, size_t tensor, size_t of)
+{
+    if (!ckpt__grow(&c->looks, &c->look_capacity, c->look_count + 1, sizeof *c->looks))
+        return ckpt__migration_no_memory(c->err);
+    c->looks[c->look_count++] = (look){(uint32_t)tensor, (uint32_t)of};
+    return CKPT_OK;
 }
 
 /* ---- what is to be there, from the source */
-
-/* Converted, and conjugated or negated, as it was written. */
-static ckpt_status sum_source(checker *c, size_t i, uint64_t *sum)
-{
-    const ckpt__migration *m = c->m;
-    const ckpt_tensor_info *from = &m->from->tensors[i].info, *to = &m->index->tensors[i].info;
-    ckpt_dtype cast = m->casts ? m->casts[i] : CKPT_DTYPE_NONE;
-    bool converts = cast != CKPT_DTYPE_NONE && cast != from->dtype;
-    return ckpt__sum_tensor(c->want, i, converts ? cast : from->dtype,
-                            converts || (from->conj && !to->conj) || (from->neg && !to->neg), c->tensors[i].as_bytes,
-                            sum, c->err);
-}
 
 static ckpt_status note_tensor(checker *c, size_t i)
 {
@@ -105,8 +216,7 @@ static ckpt_status note_tensor(checker *c, size_t i)
     if (w->ndim)
         memcpy(shape, t->info.shape, w->ndim * sizeof *shape);
     w->shape = shape;
-    ckpt_status status = w->there ? sum_source(c, i, &w->sum) : CKPT_OK;
-    return status == CKPT_OK ? progress(c, w->nbytes / 2) : status;
+    return w->there ? add_look(c, i, i) : CKPT_OK;
 }
 
 static ckpt_status add_place(checker *c, ckpt_str name, bool inside, size_t tensor, size_t end)
@@ -177,8 +287,6 @@ static ckpt_status note_all(checker *c)
     c->tensor_count = m->index->tensor_count;
     c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
     ckpt_status status = c->names && c->tensors ? note_gone(c) : ckpt__migration_no_memory(c->err);
-    if (status == CKPT_OK)
-        status = ckpt__summer_new(m->reader->source, m->from, &c->want, c->err);
     if (status == CKPT_OK && m->torch && m->root)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
@@ -186,9 +294,7 @@ static ckpt_status note_all(checker *c)
         if (!ckpt__is_left_out(m, i) && !ckpt__has_no_bytes(&m->index->tensors[i])) /* else it has no data */
             status = add_place(c, m->index->tensors[i].info.name, false, i, i + 1);
     }
-    ckpt__summer_free(c->want);
-    c->want = NULL;
-    return status;
+    return status == CKPT_OK ? sum_all(c, m->reader->source, m->from, false) : status;
 }
 
 /* ---- what is there */
@@ -217,7 +323,6 @@ static bool same_shape(const written *want, const ckpt_tensor_info *got)
 static ckpt_status compare(checker *c, const written *want, size_t i)
 {
     const ckpt_tensor_info *got = ckpt_reader_tensor(c->back, i);
-    uint64_t is = 0;
     char shown[200], have[200], shape[200];
     ckpt__escape(shown, sizeof shown, want->name.data, want->name.size);
     if (got->nbytes != want->nbytes)
@@ -232,13 +337,7 @@ static ckpt_status compare(checker *c, const written *want, size_t i)
         return ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst, "tensor '%s' reads back with the shape %s, and has %s",
                           shown, have, shape);
     }
-    ckpt_status status =
-        want->there ? ckpt__sum_tensor(c->got, i, got->dtype, false, want->as_bytes, &is, c->err) : CKPT_OK;
-    if (status == CKPT_OK && want->there && want->sum != is)
-        status = ckpt__fail(c->err, CKPT_E_DAMAGED, c->m->dst,
-                            "tensor '%s' reads back with other elements: their sum is %016llx, the source's is %016llx",
-                            shown, (unsigned long long)is, (unsigned long long)want->sum);
-    return status == CKPT_OK ? progress(c, want->nbytes - want->nbytes / 2) : status;
+    return want->there ? add_look(c, i, (size_t)(want - c->tensors)) : CKPT_OK;
 }
 
 static ckpt_status not_there(const checker *c, ckpt_str name)
@@ -364,18 +463,17 @@ static ckpt_status check(checker *c)
     c->seen = calloc(ckpt_reader_tensor_count(c->back) + 1, sizeof *c->seen);
     status = c->seen ? CKPT_OK : ckpt__migration_no_memory(c->err);
     if (status == CKPT_OK)
-        status = ckpt__summer_new(c->back->source, c->back->index, &c->got, c->err);
-    if (status == CKPT_OK)
         status = note_places(c);
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++)
         status = compare_place(c, &c->list[k]);
+    if (status == CKPT_OK)
+        status = sum_all(c, c->back->source, c->back->index, true);
     if (status == CKPT_OK)
         status = check_gone(c);
     if (status == CKPT_OK)
         status = check_rest(c);
     if (status == CKPT_OK)
         status = check_archive(c);
-    ckpt__summer_free(c->got);
     return status;
 }
 
@@ -393,6 +491,7 @@ ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)
     ckpt__arena_free(c.names);
     free(c.tensors);
     free(c.list);
+    free(c.looks);
     free(c.seen);
     return status;
 }

@@ -143,6 +143,7 @@ typedef struct ckpt__migration {
     size_t row_count;
     ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
     uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
+    unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
     char *beside;               /* heap: the path where the target can be read until then; NULL: no --verify */

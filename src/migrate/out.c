@@ -468,6 +468,7 @@ static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t bl
     ckpt_status status = ckpt__bytes_open(bytes, memory, readers, &payload, w->err);
     if (status == CKPT_OK) {
         payload.alone = is_alone(m);
+        m->threads = payload.alone ? 1 : readers + 1;
         payload.block = block;
         ckpt__source_pass(m->reader->source, readers > 1); /* a source that is passed is not for several threads */
         status = write_all(w, &payload);

@@ -156,7 +156,8 @@ typedef struct ckpt_migrate_options {
     uint64_t memory;        /* what its buffers may take at most; 0: 256 MiB; at least 33 MiB */
     ckpt_progress progress; /* with verify the total is twice what is written: its second half is the reading back */
     uint32_t threads;       /* 1: one reads, converts and writes; 2: another one writes meanwhile; of more, one writes
-                                   * and the others each read and convert parts of what is written next; 0: 2 where the
+                                   * and the others each read and convert parts of what is written next. With `verify` all,
+                                   * but eight at most, read back what was written. 0: 2 where the
                                    * process may use two cores, else 1. What is written, the report and an error are
                                    * the same for any number */
     const char
