@@ -160,6 +160,12 @@ static ckpt_status note_integrity(ckpt__verifier *v, ckpt_error *err)
                    : some                            ? CKPT_INTEGRITY_PARTIAL
                                                      : CKPT_INTEGRITY_NONE;
     bool noted = true;
+    if (some && v->index->bare_list)
+        noted = ckpt__report_add(
+            v->report, CKPT_SEVERITY_NOTE, "list-unprotected", NULL,
+            "ckpt-migrate writes a copy whose list has a checksum too",
+            "its list (.metadata) has no checksum, as torch writes none: each record was held against it, but a changed "
+            "name of a tensor would not be seen");
     if (r->integrity == CKPT_INTEGRITY_NONE)
         noted = ckpt__report_add(
             v->report, CKPT_SEVERITY_NOTE, "no-integrity-data", NULL,

@@ -184,6 +184,8 @@ typedef struct ckpt__index {
         archive_refused; /* static: why torch's reader refuses the archive, whatever it holds; NULL: it does not, or there
                                    * is none */
     bool metadata_crc;   /* such a CRC there was */
+    bool bare_list; /* names, shapes and places of the tensors are in a file without a CRC (DCP's .metadata), whatever
+                                   * the payloads have */
     int pickle_protocol; /* of the one pickle that the index was read from: 1 (0 too) to 5; 0: no pickle, or several
                                    * files */
     struct ckpt__index **absorbed;
@@ -257,7 +259,7 @@ bool ckpt__index_note_origin(ckpt__index *index, const void *origin, size_t stor
 int ckpt__index_storage_of(const ckpt__index *index, const void *origin, size_t *storage);
 void ckpt__index_free_origins(ckpt__index *index);
 /* Takes `part` (one file of several) into `into`: storages and tensors are appended with their numbers shifted, in the
- * value tree too, which is part->root afterwards as before; the part keeps no rows of its own. findings, metadata_bytes and
+ * value tree too, which is part->root afterwards as before; the part keeps no rows of its own. findings, metadata_bytes, bare_list and
  * origins go along. Tensors without info.file get `name` (data NULL: none). Both must be finished. part belongs to `into`
  * then, also on failure. */
 ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err);

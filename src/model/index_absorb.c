@@ -196,5 +196,6 @@ ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str na
         status = ckpt__fail_memory(err, "findings", 0);
     into->metadata_bytes += part->metadata_bytes;
     into->metadata_crc = into->metadata_crc || part->metadata_crc;
+    into->bare_list = into->bare_list || part->bare_list;
     return status;
 }

@@ -214,6 +214,7 @@ static ckpt_status read_list(ckpt__dcp *d, const char *name, ckpt_error *err)
         ckpt__arena_allow(d->index->arena, ckpt__known_limit(text.size, true));
         ckpt__source_label(d->request->source, file, label, sizeof label);
         status = ckpt__dcp_parse(d, text.data ? text.data : "", text.size, label, err);
+        d->index->bare_list = true;
     }
     ckpt__buf_free(&path);
     ckpt__buf_free(&text);
@@ -270,6 +271,71 @@ static ckpt_status no_list(ckpt__dcp *d, const ranks *r, uint64_t from, uint64_t
                       text);
 }
 
+static bool fill_hash(ckpt__hash **hash, size_t count, const char *(*name)(const ckpt__dcp *, size_t, size_t *),
+                      const ckpt__dcp *d)
+{
+    ckpt__hash_free(*hash);
+    *hash = ckpt__hash_new(count);
+    bool ok = *hash != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
+        size_t n;
+        const char *text = name(d, i, &n);
+        ok = ckpt__hash_put(*hash, text, n, i, NULL) >= 0;
+    }
+    return ok;
+}
+
+static const char *name_of_item(const ckpt__dcp *d, size_t i, size_t *n)
+{
+    *n = d->items[i].name.size;
+    return d->items[i].name.data;
+}
+
+static const char *name_of_file(const ckpt__dcp *d, size_t i, size_t *n)
+{
+    *n = strlen(d->files[i].name);
+    return d->files[i].name;
+}
+
+/* What the lists before have: a list that turns out to be damaged in its middle has added to that. */
+static ckpt_status take_back(ckpt__dcp *d, const ckpt__dcp *before, ckpt_error *err)
+{
+    d->item_count = before->item_count;
+    d->chunk_count = before->chunk_count;
+    d->file_count = before->file_count;
+    for (size_t i = 0; i < d->file_count; i++)
+        d->files[i].needs = 0;
+    for (size_t i = 0; i < d->chunk_count; i++) {
+        ckpt__dcp_file *f = &d->files[d->chunks[i].file];
+        uint64_t end = d->chunks[i].offset + d->chunks[i].length;
+        f->needs = end > f->needs ? end : f->needs;
+    }
+    bool ok = fill_hash(&d->by_name, d->item_count, name_of_item, d) &&
+              fill_hash(&d->by_file, d->file_count, name_of_file, d);
+    return ok ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+}
+
+/* The list of one rank. A damaged one is a finding where reading goes on; what it held is missing in its tensors. */
+static ckpt_status read_rank(ckpt__dcp *d, const char *name, ckpt_error *err)
+{
+    const ckpt__dcp before = *d;
+    ckpt__buf path = {0};
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = read_list(d, name, &why);
+    if (status == CKPT_OK)
+        return status;
+    if (!ckpt__survey_leaves(d->request, status)) {
+        if (err)
+            *err = why;
+        return status;
+    }
+    ckpt__buf_printf(&path, "%s%s", d->folder, name);
+    status =
+        path.failed ? ckpt__dcp_no_memory(d, err) : ckpt__survey_note(d->index->findings, path.data, status, &why, err);
+    ckpt__buf_free(&path);
+    return status == CKPT_OK ? take_back(d, &before, err) : status;
+}
+
 /* The checkpoint is the union of all ranks' lists: each has what its rank holds. */
 static ckpt_status read_ranks(ckpt__dcp *d, ckpt_error *err)
 {
@@ -286,7 +352,7 @@ static ckpt_status read_ranks(ckpt__dcp *d, ckpt_error *err)
         next = r.numbers[i] + 1;
         snprintf(name, sizeof name, "__%llu.metadata", (unsigned long long)r.numbers[i]);
         if (status == CKPT_OK)
-            status = read_list(d, name, err);
+            status = read_rank(d, name, err);
     }
     if (status == CKPT_OK && next < r.most)
         status = no_list(d, &r, next, r.most, err);

@@ -215,6 +215,12 @@ static ckpt_status mismatch(const window *w, const char *what, const ckpt__neste
                           "read: save %s",
                           w->label, t->conj ? "conjugated" : "negated",
                           t->conj ? "what resolve_conj() returns" : "what resolve_neg() returns");
+    if (t->extra->quantizer.data)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, what,
+                          "its record in %s is a quantized tensor: its scale and zero point lie there and not in the "
+                          "list, and without them its codes say nothing. Save what int_repr(), q_scale() and "
+                          "q_zero_point() return",
+                          w->label);
     return ckpt__fail(
         err, CKPT_E_DAMAGED, what,
         "its record in %s has a tensor of %s %s, where the list says %s %s: list and files are not of one "
@@ -226,7 +232,8 @@ static bool is_as_said(const ckpt__nested *n, const ckpt__index *part)
 {
     const ckpt__tensor *t = part->tensor_count == 1 ? &part->tensors[0] : NULL;
     return t && t->whole && part->root && part->root->kind == CKPT_V_TENSOR && (uint16_t)t->info.dtype == n->dtype &&
-           !t->info.conj && !t->info.neg && ckpt__same_shape(t->info.shape, t->info.ndim, n->shape, n->ndim);
+           !t->info.conj && !t->info.neg && !t->info.extra->quantizer.data &&
+           ckpt__same_shape(t->info.shape, t->info.ndim, n->shape, n->ndim);
 }
 
 /* A frame's extents count from the first decoded byte; they are read by decoding. */

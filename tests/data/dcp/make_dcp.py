@@ -10,6 +10,7 @@ Every tensor counts 0, 1, 2, ... in C order, in its own dtype, where nothing els
   large/    the list of cut/, where the record of `notes.name` is one of 1 GiB and a byte
   models/   the same in two files a rank, of what is cut alone
   buffer/   the same, where one tensor that is not cut has the second file, so that one rank writes it
+  quantized/ a quantized tensor and one that is not; nothing of it counts
   trained/  three ranks, FSDP2 and two steps of AdamW: parameters and their states lie in pieces, and do not count
 """
 import os
@@ -77,11 +78,13 @@ def one_trainer(rank, world):
 
 
 def main():
-    for name in ("cut", "ranks", "zstd", "bomb", "shards", "large", "models", "buffer", "trained"):
+    for name in ("cut", "ranks", "zstd", "bomb", "shards", "large", "models", "buffer", "quantized", "trained"):
         shutil.rmtree(name, ignore_errors=True)
     mp.start_processes(one_rank, (2,), nprocs=2, start_method="fork")
     mp.start_processes(one_trainer, (3,), nprocs=3, start_method="fork")
     dcp.save(state(lambda t, dim: t), storage_writer=dcp.FileSystemWriter("zstd", _extensions=[ZStandard()]), no_dist=True)
+    dcp.save({"codes": torch.quantize_per_tensor(torch.tensor([0.5, 1, 1.5]), 0.25, 3, torch.quint8), "plain": torch.zeros(2)},
+             checkpoint_id="quantized", no_dist=True)
     shutil.copytree("zstd", "bomb")
     with open("bomb/.metadata", "rb") as f:
         metadata = pickle.load(f)

@@ -594,8 +594,9 @@ START_TEST(what_a_folder_says_of_an_object_in_it)
     put_below("cut");
     write_to(at("acc/optimizer_0/meta.pt"), "PK\3\4 and no more", 16);
     ck_assert_int_eq(ckpt_verify(at("acc"), NULL, &result, report, &err), CKPT_ANSWER_NO);
-    ck_assert_uint_eq(ckpt_report_count(report), 1);
+    ck_assert_uint_eq(ckpt_report_count(report), 2);
     ck_assert_str_eq(ckpt_report_get(report, 0)->file, "optimizer_0/meta.pt");
+    ck_assert_str_eq(ckpt_report_get(report, 1)->code, "list-unprotected");
     ckpt_report_free(report);
 }
 END_TEST

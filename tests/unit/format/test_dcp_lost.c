@@ -155,6 +155,50 @@ START_TEST(a_tensor_without_a_piece)
 }
 END_TEST
 
+/* The list of one rank is cut, or garbage in its middle: what the others list is read, and nothing of it. */
+START_TEST(a_damaged_list_of_a_rank)
+{
+    ckpt_reader *reader = NULL;
+    struct stat is;
+    for (int damage = 0; damage < 3; damage++) {
+        copy("ranks");
+        ck_assert_int_eq(stat(at("c/__1.metadata"), &is), 0);
+        if (damage == 0)
+            ck_assert_int_eq(truncate(at("c/__1.metadata"), is.st_size / 2), 0);
+        else if (damage == 1)
+            write_text(at("c/__1.metadata"), "garbage");
+        else /* its file's name has a NUL: the first tensor of it is there by then, and is taken back */
+            change(at("c/__1.metadata"), "__1_0.distcp", "__1_0.di\0tcp", 12, 1);
+        ck_assert_int_lt(ckpt_reader_open(at("c"), NULL, &reader, &err), 0);
+        ck_assert_msg(strstr(err.object, "__1.metadata"), "%s: %s", err.object, err.message);
+        is_damaged();
+        says("pieces-missing", "model.rows.weight", "have 9 of its 15 elements");
+        says("pieces-missing", "model.columns.weight", "have 9 of its 15 elements");
+        ck_assert_int_eq(outcome(true, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+        ck_assert_uint_eq(salvage(), 3);
+        ck_assert(!is_in_output("model.rows.weight") && is_in_output("model.few") && is_in_output("model.whole"));
+    }
+}
+END_TEST
+
+/* Torch keeps scale and zero point in the record, and not in the list. */
+START_TEST(a_quantized_tensor)
+{
+    static char content[100];
+    ckpt_reader *reader = NULL;
+    size_t i;
+    copy("quantized");
+    ck_assert_msg(ckpt_reader_open(at("c"), NULL, &reader, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ckpt_reader_find(reader, "codes", 5, &i, &err), CKPT_OK);
+    ck_assert_str_eq(ckpt_dtype_name(ckpt_reader_tensor(reader, i)->dtype), "quint8");
+    ck_assert_int_eq(ckpt_reader_read(reader, i, content, 3, &err), CKPT_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.message, "scale and zero point"), "%s", err.message);
+    ckpt_reader_close(reader);
+    ck_assert_uint_eq(salvage(), 1);
+    ck_assert(!is_in_output("codes") && is_in_output("plain"));
+}
+END_TEST
+
 /* Each value that is lost is named, as tensors are. What is said of the file names it once, and advises no salvage in a salvage. */
 START_TEST(values_that_are_lost)
 {
@@ -285,6 +329,8 @@ START_TEST(what_is_whole_is_not_blamed)
     ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
     ck_assert_msg(ckpt_verify(data(names[_i]), NULL, &result, report, &err) == CKPT_OK, "%s: %s", names[_i],
                   err.message);
+    bool list = strcmp(names[_i], "shards") != 0; /* torch gives it no checksum */
+    ck_assert_uint_eq(ckpt_report_count_code(report, "list-unprotected"), list);
 }
 END_TEST
 
@@ -297,6 +343,8 @@ int main(void)
     tcase_add_test(t, pieces_that_meet);
     tcase_add_test(t, a_piece_that_is_not_all);
     tcase_add_test(t, a_tensor_without_a_piece);
+    tcase_add_test(t, a_damaged_list_of_a_rank);
+    tcase_add_test(t, a_quantized_tensor);
     tcase_add_test(t, values_that_are_lost);
     tcase_add_loop_test(t, a_damaged_shard, 0, 2);
     tcase_add_test(t, a_rank_without_one_of_its_files);
