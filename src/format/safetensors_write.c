@@ -28,9 +28,12 @@ static const char *shown(ckpt_str name, char *buf, size_t size)
     return ckpt__escape(buf, size, name.data ? name.data : "", name.size);
 }
 
-static ckpt_status lost(const writer *w, const char *tensor, const char *message)
+static const ckpt_str no_tensor = {NULL, 0};
+
+static ckpt_status lost(const writer *w, ckpt_str tensor, const char *message)
 {
-    if (!w->q->lost || ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", tensor, NULL, "%s", message))
+    if (!w->q->lost || (ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", message) &&
+                        ckpt__report_tensor(w->q->lost, tensor)))
         return CKPT_OK;
     return CKPT_E_NO_MEMORY;
 }
@@ -38,8 +41,7 @@ static ckpt_status lost(const writer *w, const char *tensor, const char *message
 static ckpt_status leave_out(writer *w, size_t number, const char *why, ckpt_error *err)
 {
     ckpt__recipe *r = w->recipe;
-    char name[200];
-    if (lost(w, shown(w->q->index->tensors[number].info.name, name, sizeof name), why) < 0 ||
+    if (lost(w, w->q->index->tensors[number].info.name, why) < 0 ||
         !ckpt__grow(&r->left_out, &w->left_capacity, r->left_count + 1, sizeof *r->left_out))
         return ckpt__fail_memory(err, "findings", 0);
     r->left_out[r->left_count++] = number;
@@ -50,7 +52,7 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
 {
     const ckpt__tensor *t = &w->q->index->tensors[number];
     const ckpt_tensor_info *info = &t->info;
-    char name[200], text[400];
+    char text[400];
     item *it = &w->items[w->count];
     if (ckpt__str_is(info->name, "__metadata__"))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, "__metadata__", "safetensors reserves this name: rename the tensor");
@@ -72,7 +74,7 @@ static ckpt_status take_tensor(writer *w, size_t number, ckpt_error *err)
         snprintf(text, sizeof text, "%s%s%s: written as uint8 of %llu bytes", known ? "its " : "safetensors has no ",
                  ckpt_dtype_name(info->dtype), known ? " elements do not fill whole bytes" : "",
                  (unsigned long long)info->nbytes);
-        if (lost(w, shown(info->name, name, sizeof name), text) < 0)
+        if (lost(w, info->name, text) < 0)
             return ckpt__fail_memory(err, "findings", 0);
     }
     it->rank = ckpt__st_rank(it->dtype);
@@ -99,7 +101,7 @@ static ckpt_status list_copies(const writer *w, ckpt_error *err)
     ckpt_status status = first ? CKPT_OK : ckpt__fail_memory(err, "storages", x->storage_count * sizeof *first);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
         const ckpt__tensor *t = &x->tensors[w->items[i].tensor];
-        char name[160], other[160], text[256];
+        char other[160], text[256];
         if (!t->whole || t->info.nbytes == 0)
             continue;
         size_t s = t->storage;
@@ -109,7 +111,7 @@ static ckpt_status list_copies(const writer *w, ckpt_error *err)
         }
         snprintf(text, sizeof text, "shares its bytes with '%s': becomes a copy",
                  shown(w->items[first[s] - 1].info->name, other, sizeof other));
-        if (lost(w, shown(w->items[i].info->name, name, sizeof name), text) < 0)
+        if (lost(w, w->items[i].info->name, text) < 0)
             status = ckpt__fail_memory(err, "findings", 0);
     }
     free(first);
@@ -131,16 +133,16 @@ static ckpt_status list_tags(const writer *w, ckpt_error *err)
     if (devices) {
         snprintf(text, sizeof text, "the device tag%s of %zu tensor%s", devices == 1 ? "" : "s", devices,
                  devices == 1 ? "" : "s");
-        bad |= lost(w, NULL, text);
+        bad |= lost(w, no_tensor, text);
     }
     if (roles) {
         snprintf(text, sizeof text, "what %zu tensor%s to the optimizer (role, parameter, group)", roles,
                  roles == 1 ? " is" : "s are");
-        bad |= lost(w, NULL, text);
+        bad |= lost(w, no_tensor, text);
     }
     if (w->q->step >= 0) {
         snprintf(text, sizeof text, "the step, %lld", (long long)w->q->step);
-        bad |= lost(w, NULL, text);
+        bad |= lost(w, no_tensor, text);
     }
     return bad ? ckpt__fail_memory(err, "findings", 0) : CKPT_OK;
 }
@@ -173,7 +175,7 @@ static int list_value(void *ctx, const ckpt_visit *visit)
     if (l->count++ >= VALUES_LISTED)
         return 0;
     snprintf(text, sizeof text, "the value '%s' (%s)", shown(visit->name, name, sizeof name), ckpt_kind_name(v->kind));
-    return lost(l->w, NULL, text);
+    return lost(l->w, no_tensor, text);
 }
 
 static const ckpt_value *metadata_of(const ckpt_value *root)
@@ -191,7 +193,7 @@ static ckpt_status list_values(const writer *w, ckpt_error *err)
     int status = ckpt_value_walk(w->q->root, 0, list_value, &l, err);
     if (status == CKPT_OK && l.count > VALUES_LISTED) {
         snprintf(text, sizeof text, "%llu more values", (unsigned long long)(l.count - VALUES_LISTED));
-        status = lost(w, NULL, text);
+        status = lost(w, no_tensor, text);
     }
     return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "findings", 0) : (ckpt_status)status;
 }

@@ -28,13 +28,13 @@ char *ckpt__migration_escaped(ckpt_str name)
 ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, const char *code, ckpt_str name,
                                  ckpt_error *err, const char *format, ...)
 {
-    char message[900], *shown = ckpt__migration_escaped(name);
+    char message[900];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    bool added = shown && ckpt__report_add(m->report, severity, code, shown, NULL, "%s", message);
-    free(shown);
+    bool added =
+        ckpt__report_add(m->report, severity, code, NULL, NULL, "%s", message) && ckpt__report_tensor(m->report, name);
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 

@@ -512,19 +512,19 @@ static ckpt_status choose(placement *p)
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt__tensor *t = &x->tensors[i];
         bool meta = ckpt__has_no_bytes(t) && !t->info.extra->layout.data && t->info.extra->part_count == 0;
-        char shown[200], why[300];
+        char why[300];
         if (m->dropped[i])
             continue;
         if (t->whole || meta || m->torch) {
             m->chosen[m->chosen_count++] = i;
             continue;
         }
-        ckpt__escape(shown, sizeof shown, t->info.name.data, t->info.name.size);
         if (ckpt__migrate_torch_keeps(m))
             continue; /* kept with the torch file's structure (torch.h), the parts as tensors */
         snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
                  t->info.extra->layout.data ? t->info.extra->layout.data : "unknown");
-        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", shown, NULL, "%s", why))
+        if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", why) ||
+            !ckpt__report_tensor(m->lost, t->info.name))
             status = ckpt__migration_no_memory(p->err);
     }
     return status;

@@ -125,14 +125,12 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
     ckpt__hash_free(listed);
     if (status < 0 || !r.emptied)
         return status;
-    char shown[200];
-    ckpt__escape(shown, sizeof shown, r.first.data, r.first.size);
-    return ckpt__report_add(
-               m->lost, CKPT_SEVERITY_WARNING, "lost", shown, "drop it by this name too",
-               "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
-               r.emptied)
-               ? CKPT_OK
-               : ckpt__migration_no_memory(err);
+    bool added = ckpt__report_add(
+                     m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, "drop it by this name too",
+                     "%zu places hold the same tensor as an opaque object that was to lose it, and become None with it",
+                     r.emptied) &&
+                 ckpt__report_tensor(m->lost, r.first);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 void ckpt__migration_drop(ckpt__migration *m, size_t tensor)

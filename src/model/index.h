@@ -326,6 +326,8 @@ ckpt_status ckpt__tag_target(const char *text, ckpt_device *out, ckpt_error *err
 /* ---- reports (strings are copied and may be NULL); all return false when memory is short */
 bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                       const char *format, ...) CKPT__PRINTF(6, 7);
+/* The last added finding is of this tensor: its whole name, escaped. data NULL: of none. */
+bool ckpt__report_tensor(ckpt_report *r, ckpt_str name);
 /* The last added finding gets these too. */
 bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes);
 bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes); /* device rows */

@@ -140,6 +140,19 @@ bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, 
     return true;
 }
 
+bool ckpt__report_tensor(ckpt_report *r, ckpt_str name)
+{
+    if (!r || r->count == 0 || !name.data)
+        return !r || !name.data;
+    size_t size = 4 * name.size + 1; /* a byte is four characters at most */
+    char *text = malloc(size);
+    const char *kept = text ? keep(r, ckpt__escape(text, size, name.data, name.size)) : NULL;
+    free(text);
+    if (kept)
+        r->findings[r->count - 1].tensor = kept;
+    return kept != NULL;
+}
+
 bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes)
 {
     if (!r || r->count == 0)

@@ -1,31 +1,15 @@
 #!/bin/sh
 # strict_test.sh - nothing overwritten, nothing ignored: files that are there, options of other commands, selections that match
 # nothing, errors that name their file, reports that cannot be written.
-srcdir=$(cd "${srcdir:-.}" && pwd) || exit 99
-builddir=$(cd "${builddir:-.}" && pwd) || exit 99
-inspect=$builddir/src/cli/ckpt-inspect
-migrate=$builddir/src/cli/ckpt-migrate
-data=$srcdir/tests/data
-work=$(mktemp -d "${TMPDIR:-/tmp}/ckpt-strict.XXXXXX") || exit 99
-trap 'rm -rf "$work"' EXIT
-trap 'exit 99' HUP INT TERM
-LC_ALL=C MIGRATE=$migrate
-export LC_ALL MIGRATE
-cd "$work" || exit 99
+. "${srcdir:-.}/tests/cli/cli_common.sh"
+MIGRATE=$migrate
+export MIGRATE
 
-count=0
-failures=0
 # report STATUS DESCRIPTION
 report()
 {
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        failures=$((failures + 1))
-        [ ! -s err ] || sed 's/^/# /' err
-    fi
+    [ "$1" -eq 0 ]
+    check "$2"
 }
 # expect STATUS DESCRIPTION COMMAND...: the command ends with that status; its output is in ./out and ./err.
 expect()

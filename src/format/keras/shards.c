@@ -1,5 +1,6 @@
 /* format/keras/shards.c - directories. Weights in several files (save_weights with max_shard_size): model.weights.json has a map from
- * the path of a group to the files that hold its variables. The map can be given instead of its directory. Or the members of an archive as files (save_model with zipped=False). */
+ * the path of a group to the files that hold its variables, and may be given instead of its directory. Or the members of an archive as
+ * files (save_model with zipped=False). */
 #include "format/keras/keras.h"
 
 #include <errno.h>

@@ -28,9 +28,8 @@ ckpt__entry *ckpt__native_add_entry(ckpt__native_writer *w)
 
 static ckpt_status lost(const ckpt__native_writer *w, const ckpt_tensor_info *info, const char *what, ckpt_error *err)
 {
-    char name[200];
-    if (!w->q->lost || ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", shown(info->name, name, sizeof name),
-                                        NULL, "%s", what))
+    if (!w->q->lost || (ckpt__report_add(w->q->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", what) &&
+                        ckpt__report_tensor(w->q->lost, info->name)))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);
 }

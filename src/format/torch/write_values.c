@@ -18,7 +18,8 @@ ckpt_status ckpt__torch_put_failed(writer *w)
 
 ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
 {
-    char text[300], name[200] = "";
+    char text[300];
+    ckpt_str name = {NULL, 0};
     va_list ap;
     if (!w->p->lost || w->writing)
         return CKPT_OK;
@@ -26,10 +27,10 @@ ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     if (n < w->p->index->tensor_count)
-        ckpt__escape(name, sizeof name, w->p->index->tensors[n].info.name.data, w->p->index->tensors[n].info.name.size);
-    return ckpt__report_add(w->p->lost, CKPT_SEVERITY_WARNING, "lost", *name ? name : NULL, NULL, "%s", text)
-               ? CKPT_OK
-               : ckpt__torch_put_failed(w);
+        name = w->p->index->tensors[n].info.name;
+    bool added = ckpt__report_add(w->p->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text) &&
+                 ckpt__report_tensor(w->p->lost, name);
+    return added ? CKPT_OK : ckpt__torch_put_failed(w);
 }
 
 /* ---- which node is to be made */

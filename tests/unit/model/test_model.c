@@ -402,6 +402,28 @@ START_TEST(views_stay_inside_their_storage)
 }
 END_TEST
 
+/* As long as it is, and on one line. */
+START_TEST(a_finding_has_the_whole_name)
+{
+    char name[1001], want[sizeof name + 8];
+    memset(name, 'n', sizeof name);
+    name[0] = '\n';
+    memset(want, 'n', sizeof want);
+    memcpy(want, "\\n", 2);
+    want[sizeof name + 1] = '\0';
+    ckpt_report *r = ckpt_report_new();
+    ck_assert(!ckpt__report_tensor(r, (ckpt_str){name, sizeof name}));
+    ck_assert(ckpt__report_add(r, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "it is left out"));
+    ck_assert(ckpt__report_tensor(r, (ckpt_str){NULL, 0}));
+    ck_assert_str_eq(ckpt_report_get(r, 0)->tensor, "");
+    ck_assert(ckpt__report_tensor(r, (ckpt_str){name, sizeof name}));
+    ck_assert_str_eq(ckpt_report_get(r, 0)->tensor, want);
+    ck_assert_ptr_eq(ckpt_report_find(r, "lost", want), ckpt_report_get(r, 0));
+    ck_assert(ckpt__report_tensor(NULL, (ckpt_str){name, sizeof name}));
+    ckpt_report_free(r);
+}
+END_TEST
+
 START_TEST(a_report_fails_with_its_first_eight)
 {
     ckpt_report *r = ckpt_report_new();
@@ -540,6 +562,7 @@ int main(void)
     tcase_add_test(t, walk_is_bounded);
     tcase_add_test(t, a_value_by_its_path);
     tcase_add_test(t, views_stay_inside_their_storage);
+    tcase_add_test(t, a_finding_has_the_whole_name);
     tcase_add_test(t, a_report_fails_with_its_first_eight);
     tcase_add_test(t, parts_become_one_index);
     tcase_add_test(t, what_is_kept_of_a_tensor_is_small);
