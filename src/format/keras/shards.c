@@ -299,7 +299,6 @@ ckpt_status ckpt__keras_read_directory(const ckpt__read_request *request, ckpt__
 ckpt_status ckpt__keras_read_map(const ckpt__read_request *request, ckpt__index *index, ckpt__keras_values *values,
                                  ckpt_error *err)
 {
-    index->kind = "directory";
     ckpt_status status = ckpt__source_open_around(request->source, err);
     return status == CKPT_OK ? read_shards(request, index, values, err) : status;
 }

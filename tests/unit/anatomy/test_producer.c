@@ -401,6 +401,7 @@ static const struct {
     {"keras/small.h5", "Keras", "keras.models.load_model(\"{path}\")", true},
     {"keras/module.weights.h5", "Keras", "model.load_weights(\"{path}\")", false},
     {"keras/shards", "Keras", "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])", false},
+    {"keras/shards/small.weights.json", "Keras", "model.load_weights(\"{path}\")", false},
 #endif
 };
 
