@@ -11,7 +11,8 @@
 #include "examine/verify_work.h"
 
 static const char tensor_fix[] =
-    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage leaves this tensor out and keeps the others";
+    "copy it again, or take an earlier checkpoint; ckpt-migrate --salvage leaves this tensor out and keeps the others",
+                  unread_fix[] = "ckpt-migrate --salvage leaves this tensor out and keeps the others";
 
 /* The bytes that a read has given so far, and their CRC-32. */
 typedef struct sum {
@@ -45,10 +46,11 @@ static ckpt_status blame(ckpt__verifier *v, size_t storage, const char *code, co
     const size_t *tensors = ckpt__views_of(&v->views, storage, &count);
     if (count == 0)
         return ckpt__verifier_wrong(v, code, NULL, file ? file : s->name.data, ckpt__verifier_file_fix, message, err);
+    const char *fix = strcmp(code, "member-unread") == 0 ? unread_fix : tensor_fix;
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
         ckpt_str own = v->index->tensors[tensors[i]].info.name;
-        status = ckpt__verifier_wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, tensor_fix,
-                                      message, err);
+        status =
+            ckpt__verifier_wrong(v, code, ckpt__escape(name, sizeof name, own.data, own.size), file, fix, message, err);
     }
     return status;
 }
@@ -66,6 +68,8 @@ static ckpt_status check_storage(ckpt__verifier *v, size_t storage, ckpt_error *
         snprintf(message, sizeof message, "the stored bytes cannot be read to their end: %s", why.message);
         return blame(v, storage, e->coding == CKPT__STORED ? "truncated" : "damaged", message, err);
     }
+    if (status == CKPT_E_UNSUPPORTED && e->coding == CKPT__NESTED) /* a record of a kind that is not read */
+        return blame(v, storage, "member-unread", why.message, err);
     if (status < 0) {
         if (err)
             *err = why;

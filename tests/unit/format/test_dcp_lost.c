@@ -187,6 +187,7 @@ START_TEST(a_quantized_tensor)
     static char content[100];
     ckpt_reader *reader = NULL;
     size_t i;
+    struct stat is;
     copy("quantized");
     ck_assert_msg(ckpt_reader_open(at("c"), NULL, &reader, &err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(ckpt_reader_find(reader, "codes", 5, &i, &err), CKPT_OK);
@@ -196,6 +197,14 @@ START_TEST(a_quantized_tensor)
     ckpt_reader_close(reader);
     ck_assert_uint_eq(salvage(), 1);
     ck_assert(!is_in_output("codes") && is_in_output("plain"));
+    ck_assert_int_eq(ckpt_verify(at("c"), NULL, NULL, report, &err), CKPT_E_UNSUPPORTED);
+    says("member-unread", "codes", "scale and zero point");
+    ck_assert_uint_eq(ckpt_report_count_code(report, "member-unread"), 1);
+    ck_assert_int_eq(stat(at("c/__0_0.distcp"), &is), 0);
+    ck_assert_int_eq(truncate(at("c/__0_0.distcp"), is.st_size - 1), 0);
+    is_damaged();
+    says("truncated", NULL, "ends at byte");
+    says("member-unread", "codes", "scale and zero point");
 }
 END_TEST
 
