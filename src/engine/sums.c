@@ -9,7 +9,7 @@
 #include "engine/stream.h"
 
 /* WINDOW: bytes of a storage that are in memory; CHUNK: bytes of elements that are made dense, and of what they are converted to. */
-enum { WINDOW = 256 << 10, CHUNK = 256 << 10 };
+enum { WINDOW = 1 << 20, CHUNK = 256 << 10 };
 
 /* ---- the term of a word. Elements of 1 and 2 bytes are a word each, of others each 4 bytes are. Its number is mixed into a mask and an
  * odd factor, so one changed bit always changes the sum. Only multiplications of 32 bits, of which a vector has many. */
