@@ -40,7 +40,7 @@ typedef struct ckpt__canon_entry {
  * and the strings are in the arena of the canon, or borrowed as those of an entry. */
 typedef struct ckpt__canon_group {
     ckpt_str name; /* "0", "1", ... or native's */
-    const ckpt_str *params;
+    ckpt_str *params;
     size_t param_count; /* canonical, in the optimizer's order */
     ckpt__flags flags;
 } ckpt__canon_group;

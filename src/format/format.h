@@ -77,7 +77,9 @@ typedef struct ckpt__write_request {
     const char *archive;       /* torch: the name of the archive inside the zip; NULL: "archive" */
     const ckpt__index *source; /* torch: the index that was read, which knows the pickle nodes that the values' origins
                                    * are; NULL: `index` itself */
-    bool numbered;             /* native: the structure of a torch file in the root has the records of this file as its
+    const struct ckpt__edits
+        *edits;    /* torch: what the values of those nodes have become; NULL: they are what they were */
+    bool numbered; /* native: the structure of a torch file in the root has the records of this file as its
                                    * numbers (ckpt__native_records). It is not copied: it lives as long as the recipe. */
 } ckpt__write_request;
 

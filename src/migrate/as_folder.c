@@ -173,7 +173,7 @@ static void set_names(same *s, const ckpt_value *dict, size_t number)
 /* {"__metadata__": ...} of a file that is not in shards. */
 static const ckpt_value *metadata_of(same *s, const ckpt_value *dict)
 {
-    ckpt_entry *meta = ckpt__entry_of(dict, "__metadata__");
+    const ckpt_entry *meta = ckpt__find_entry(dict, "__metadata__");
     return ckpt__value_dict(s->m->index->arena, meta, meta ? 1 : 0);
 }
 
@@ -417,6 +417,8 @@ ckpt_status ckpt__same_files(ckpt__out *w)
     for (size_t i = 0; status == CKPT_OK && root && i < root->entry_count; i++)
         if (root->entries[i].key->kind == CKPT_V_STR)
             status = write_values(&s, &root->entries[i]);
+    if (status == CKPT_OK)
+        status = ckpt__migration_apply(m, w->err);
     if (status == CKPT_OK)
         status = leave_damaged(w, l.there);
     if (status == CKPT_OK)

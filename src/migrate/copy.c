@@ -216,17 +216,17 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
 }
 
 /* A directory is replaced where it holds nothing but such weights. */
-static ckpt_status check_shards(const ckpt__migration *m, ckpt_error *err)
+static ckpt_status check_shards(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__source *there = NULL;
     ckpt_status status = ckpt__source_open(m->dst, &there, err);
     if (status == CKPT_OK)
-        status = ckpt__source_each(there, "", only_weights, (void *)(uintptr_t)m, err);
+        status = ckpt__source_each(there, "", only_weights, m, err);
     ckpt__source_close(there);
     return status;
 }
 
-ckpt_status ckpt__check_replaced(const ckpt__migration *m, ckpt_error *err)
+ckpt_status ckpt__check_replaced(ckpt__migration *m, ckpt_error *err)
 {
     return m->same ? check_same(m, err) : m->hf ? check_shards(m, err) : CKPT_OK;
 }

@@ -70,10 +70,13 @@ static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const
     if (depth == 0)
         return true;
     while (depth-- > 0) {
-        ckpt_value *copy = ckpt__value_dict(a, spine[depth]->entries, spine[depth]->entry_count);
-        if (!copy)
+        ckpt_value *copy = ckpt__value_new(a, CKPT_V_DICT);
+        ckpt_entry *entries = ckpt__arena_array(a, spine[depth]->entry_count, sizeof *entries);
+        if (!copy || !entries)
             return false;
-        ckpt_entry *entries = (ckpt_entry *)(uintptr_t)copy->entries; /* just made, and ours */
+        memcpy(entries, spine[depth]->entries, spine[depth]->entry_count * sizeof *entries);
+        copy->entries = entries;
+        copy->entry_count = spine[depth]->entry_count;
         copy->class_name = spine[depth]->class_name;
         copy->state = spine[depth]->state;
         if (below) {
@@ -126,7 +129,7 @@ typedef struct pruner {
     const bool *named; /* per tensor */
     size_t tensor_count;
     ckpt__arena *arena;
-    ckpt__seen seen;
+    ckpt__pointers seen;
     level *levels;
     size_t depth, capacity;
 } pruner;
@@ -179,7 +182,7 @@ static void keep(pruner *p, const ckpt_value *was, const ckpt_value *is)
 /* A dict that is met again, or in itself, stays as it is. */
 static bool prune(pruner *p, const ckpt_value *root, const ckpt_value **out)
 {
-    if (ckpt__seen_add(&p->seen, root) < 0 || !enter(p, root))
+    if (ckpt__pointers_add(&p->seen, root) < 0 || !enter(p, root))
         return false;
     for (;;) {
         const level *l = &p->levels[p->depth - 1];
@@ -193,7 +196,7 @@ static bool prune(pruner *p, const ckpt_value *root, const ckpt_value **out)
             continue;
         }
         const ckpt_value *v = l->dict->entries[l->at].value;
-        int fresh = v->kind == CKPT_V_DICT ? ckpt__seen_add(&p->seen, v) : 0;
+        int fresh = v->kind == CKPT_V_DICT ? ckpt__pointers_add(&p->seen, v) : 0;
         if (fresh < 0 || (fresh && !enter(p, v)))
             return false;
         if (!fresh)
@@ -212,7 +215,7 @@ static bool without_tensors(const ckpt_value *root, const ckpt__index *index, co
     bool ok = named && prune(&p, root, out);
     free(named);
     free(p.levels);
-    ckpt__seen_free(&p.seen);
+    ckpt__pointers_free(&p.seen);
     return ok;
 }
 

@@ -129,7 +129,7 @@ static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ck
     return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
-static ckpt_status turn_state(conversion *t, ckpt_value *state)
+static ckpt_status turn_state(conversion *t, const ckpt_value *state)
 {
     ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
     ckpt_status status = entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
@@ -149,11 +149,14 @@ static ckpt_status turn_state(conversion *t, ckpt_value *state)
         }
         n++;
     }
-    state->entries = entries ? entries : state->entries;
-    state->entry_count = entries ? n : state->entry_count;
-    state->class_name = (ckpt_str){NULL, 0};
-    state->origin = NULL;
-    return status;
+    ckpt_value *made = status == CKPT_OK ? ckpt__edits_copy(t->m->edits, state) : NULL;
+    if (made) {
+        made->entries = entries;
+        made->entry_count = n;
+        made->class_name = (ckpt_str){NULL, 0};
+        made->origin = NULL;
+    }
+    return status == CKPT_OK ? ckpt__migration_replace(t->m, state, made, t->err) : status;
 }
 
 /* ---- groups */
@@ -213,7 +216,7 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
     ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0;
     for (size_t i = 0; status == CKPT_OK && i < states->entry_count; i++) {
-        ckpt_value *state = (ckpt_value *)(uintptr_t)states->entries[i].value;
+        const ckpt_value *state = states->entries[i].value;
         ckpt_str key;
         size_t id;
         if (!text_of(&states->entries[i], &key) || state->kind != CKPT_V_DICT)
@@ -239,7 +242,7 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
     return status == CKPT_OK && !*out ? ckpt__migration_no_memory(t->err) : status;
 }
 
-static ckpt_status turn(conversion *t, ckpt_value *optimizer)
+static ckpt_status turn(conversion *t, const ckpt_value *optimizer, const ckpt_value **to)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *states = ckpt_value_get(optimizer, "state"),
                      *made = NULL, *list = NULL;
@@ -267,33 +270,37 @@ static ckpt_status turn(conversion *t, ckpt_value *optimizer)
     entries[1] = (ckpt_entry){ckpt__value_str(t->arena, "param_groups", 12), list};
     if (!entries[0].key || !entries[1].key)
         return ckpt__migration_no_memory(t->err);
-    optimizer->entries = entries;
-    optimizer->entry_count = 2;
-    optimizer->class_name = (ckpt_str){NULL, 0};
-    optimizer->origin = NULL;
+    ckpt_value *made_optimizer = ckpt__edits_copy(t->m->edits, optimizer);
+    if (!made_optimizer)
+        return ckpt__migration_no_memory(t->err);
+    made_optimizer->entries = entries;
+    made_optimizer->entry_count = 2;
+    made_optimizer->class_name = (ckpt_str){NULL, 0};
+    made_optimizer->origin = NULL;
+    *to = made_optimizer;
     return ckpt__migration_note(
         t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, t->err,
         "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position", t->count);
 }
 
-static ckpt_status turn_one(ckpt__migration *m, ckpt_value *v, ckpt_error *err)
+static ckpt_status turn_one(ckpt__migration *m, const ckpt_value *v, const ckpt_value **to, ckpt_error *err)
 {
     const ckpt_value *groups = ckpt_value_get(v, "param_groups"), *states = ckpt_value_get(v, "state");
     if (!groups || !states || groups->kind != CKPT_V_DICT || states->kind != CKPT_V_DICT)
         return CKPT_OK; /* before 1.5: neither groups nor settings, so nothing that torch.optim could load */
     conversion t = {.m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err};
-    ckpt_status status = t.ids ? turn(&t, v) : ckpt__migration_no_memory(err);
+    ckpt_status status = t.ids ? turn(&t, v, to) : ckpt__migration_no_memory(err);
     ckpt__hash_free(t.ids);
     return status;
 }
 
-static ckpt_status turn_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
+static ckpt_status turn_if(void *ctx, const ckpt_value *v, const ckpt_value **to, bool *below, ckpt_error *err)
 {
     *below = !ckpt__is_cpp_optimizer(v);
-    return *below ? CKPT_OK : turn_one(ctx, v, err);
+    return *below ? CKPT_OK : turn_one(ctx, v, to, err);
 }
 
 ckpt_status ckpt__migrate_libtorch(ckpt__migration *m, ckpt_error *err)
 {
-    return ckpt__edit_dicts(m->from->root, turn_if, m, err);
+    return ckpt__edit_dicts(m, turn_if, m, err);
 }

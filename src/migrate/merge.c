@@ -39,11 +39,11 @@ typedef struct merger {
     ckpt_error *err;
 } merger;
 
-static ckpt_value *entry_for(merger *g, const char *key)
+static ckpt_entry *entry_for(merger *g, const char *key)
 {
     for (size_t i = 0; i < g->count; i++)
         if (ckpt__str_is(g->entries[i].key->text, key))
-            return (ckpt_value *)(uintptr_t)g->entries[i].value;
+            return &g->entries[i];
     return NULL;
 }
 
@@ -59,26 +59,27 @@ static ckpt_status add(merger *g, const char *key, const ckpt_value *v)
 /* Shards of one model become one state_dict; a file's __metadata__ stays behind. */
 static ckpt_status add_weights(merger *g, const char *key, const ckpt_value *v)
 {
-    ckpt_value *dict = entry_for(g, key);
-    size_t before = dict ? dict->entry_count : 0, n = before;
+    ckpt_entry *there = entry_for(g, key);
+    size_t before = there ? there->value->entry_count : 0, n = before;
     ckpt_entry *entries = ckpt__arena_array(g->arena, before + v->entry_count + 1, sizeof *entries);
     if (!entries)
         return ckpt__migration_no_memory(g->err);
     if (before)
-        memcpy(entries, dict->entries, before * sizeof *entries);
+        memcpy(entries, there->value->entries, before * sizeof *entries);
     for (size_t i = 0; i < v->entry_count; i++)
         if (v->entries[i].key->kind != CKPT_V_STR || !ckpt__str_is(v->entries[i].key->text, "__metadata__"))
             entries[n++] = v->entries[i];
-    if (dict) {
-        dict->entries = entries;
-        dict->entry_count = n;
-        return CKPT_OK;
-    }
-    if (!(dict = ckpt__value_dict(g->arena, entries, n)))
+    ckpt_value *dict = ckpt__value_new(g->arena, CKPT_V_DICT);
+    if (!dict)
         return ckpt__migration_no_memory(g->err);
+    dict->entries = entries;
+    dict->entry_count = n;
     dict->class_name = ckpt__s("collections.OrderedDict");
-    dict->state = v->kind == CKPT_V_DICT && !ckpt__entry_of(v, "__metadata__") ? v->state : NULL;
-    return add(g, key, dict);
+    dict->state = there ? there->value->state : ckpt__find_entry(v, "__metadata__") ? NULL : v->state;
+    if (!there)
+        return add(g, key, dict);
+    there->value = dict;
+    return CKPT_OK;
 }
 
 static ckpt_status add_file(merger *g, const ckpt_entry *e)

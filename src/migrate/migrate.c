@@ -64,7 +64,7 @@ static int64_t step_of(const ckpt__canon *canon)
 static ckpt_status weights_dict(ckpt__migration *m, const ckpt_value **out, ckpt_error *err)
 {
     const ckpt_value *model = m->canon->model_path.data ? ckpt__value_at(m->from->root, m->canon->model_path) : NULL;
-    if (ckpt__canon_is_model(m->from, model) && !ckpt__entry_of(model, "__metadata__")) {
+    if (ckpt__canon_is_model(m->from, model) && !ckpt__find_entry(model, "__metadata__")) {
         *out = model;
         return CKPT_OK;
     }
@@ -77,7 +77,8 @@ static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
         return weights_dict(m, &m->root, err);
     if (m->remade) {
         const ckpt_value *root;
-        ckpt_status status = ckpt__migrate_tree(m->from, m->canon, true, m->index->arena, m->lost, &root, err);
+        ckpt_status status =
+            ckpt__migrate_tree(m->from, m->canon, m->edits, true, m->index->arena, m->lost, &root, err);
         if (status < 0)
             return status;
         m->from->root = root;
@@ -100,7 +101,7 @@ static const ckpt_value *plain_metadata(const ckpt__migration *m)
     if (!m->reader->source->directory || !root || root->kind != CKPT_V_DICT || ckpt__format_of(m->from)->canonical)
         return root;
     for (size_t i = 0; i < root->entry_count; i++) {
-        ckpt_entry *meta = ckpt__entry_of(root->entries[i].value, "__metadata__");
+        const ckpt_entry *meta = ckpt__find_entry(root->entries[i].value, "__metadata__");
         ckpt_value *only = meta ? ckpt__value_dict(m->index->arena, meta, 1) : NULL;
         if (only)
             return only;
@@ -118,11 +119,12 @@ static ckpt_status canonical_root(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     }
     if (m->tree)
-        status = ckpt__migrate_tree(m->from, m->canon, m->format->canonical, m->index->arena, m->lost, &m->root, err);
+        status = ckpt__migrate_tree(m->from, m->canon, m->edits, m->format->canonical, m->index->arena, m->lost,
+                                    &m->root, err);
     else
         m->root = plain_metadata(m);
     if (status == CKPT_OK && m->root && m->kind != CKPT_OPTIMIZER_DEFAULT)
-        status = ckpt__migrate_flags(m->root, m->kind, m->index->arena, &m->root, err);
+        status = ckpt__migrate_flags(m, err);
     if (m->index->step < 0)
         m->index->step = step_of(m->canon);
     return status;
@@ -135,14 +137,16 @@ typedef struct left_out {
 } left_out;
 
 /* References to tensors that the target does not hold become None. */
-static int forget_tensor(void *ctx, const ckpt_visit *visit)
+static int forget_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
+    static const ckpt_value none = {.kind = CKPT_V_NONE};
     left_out *f = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value;
+    const ckpt_value *v = visit->value;
+    (void)place;
     if (v->kind != CKPT_V_TENSOR || f->kept[v->tensor])
         return 0;
     f->inside += visit->inside && f->dropped[v->tensor];
-    v->kind = CKPT_V_NONE;
+    *to = &none;
     return 0;
 }
 
@@ -156,7 +160,7 @@ static ckpt_status forget_left_out(ckpt__migration *m, ckpt_error *err)
     for (size_t k = 0; k < m->chosen_count; k++)
         kept[m->chosen[k]] = true;
     left_out f = {kept, m->dropped, 0};
-    ckpt_status status = (ckpt_status)ckpt_value_walk(m->from->root, 0, forget_tensor, &f, err);
+    ckpt_status status = ckpt__migration_rewrite(m, forget_tensor, &f, err);
     free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
         !ckpt__report_add(
@@ -283,7 +287,7 @@ static ckpt_status see_member(void *ctx, size_t root, const char *name, bool fol
     const ckpt__migration *m = ctx;
     char shown[200];
     (void)root;
-    if (!folder || !m->from->root || !ckpt__entry_of(m->from->root, name))
+    if (!folder || !m->from->root || !ckpt__find_entry(m->from->root, name))
         return CKPT_OK;
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
                       "its folder '%s' is a distributed checkpoint of PyTorch (FSDP), which --to same does not write; "
@@ -351,7 +355,7 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
     m->reader->by_name = NULL;
     m->dropped = calloc(m->from->tensor_count + 1, sizeof *m->dropped);
     /* What reading has left out of the values, no target can have. */
-    bool added = m->dropped != NULL;
+    bool added = m->dropped && ckpt__migration_begin_edits(m);
     for (size_t i = 0; added && i < ckpt_report_count(m->from->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
         if (strcmp(f->code, "calls-dropped") == 0)
@@ -398,8 +402,8 @@ static ckpt_status prepare(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_second_names(m, err); /* while the tree has the names of the listings */
     if (status == CKPT_OK && m->tree && m->options.cast_count)
         status = ckpt__migrate_find_ties(m, err);
-    if (status == CKPT_OK && m->holes)
-        status = ckpt__edit_close_holes(m->from->root, err);
+    if (status == CKPT_OK)
+        status = ckpt__edits_close_holes(m->edits, m->from->root, &m->from->root, err);
     bool as_torch = status == CKPT_OK && !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
     if (status == CKPT_OK && !m->same &&
         (as_torch || m->options.strip_prefix_count || m->options.rename_count || m->options.add_prefix))
@@ -446,8 +450,10 @@ static void forget_entries(ckpt__canon *canon)
 void ckpt__migrate_forget_source(ckpt__migration *m)
 {
     ckpt__canon_free(m->canon);
+    ckpt__edits_free(m->edits);
     ckpt__index_free(m->index);
     ckpt_reader_close(m->reader);
+    m->edits = NULL;
     m->canon = NULL;
     m->index = m->from = NULL;
     m->reader = NULL;
@@ -482,6 +488,7 @@ static void free_mover(ckpt__migration *m)
     ckpt_report_free(m->unused);
     ckpt__placement_free(&m->places);
     ckpt__canon_free(m->canon);
+    ckpt__edits_free(m->edits);
     ckpt__index_free(m->index);
     ckpt_reader_close(m->reader);
     ckpt_map_free(m->map);

@@ -19,7 +19,7 @@
  *   place.c            the target's index: names, device tags, dtypes, storages
  *   cast.c             --cast: which tensors it names
  *   float4.c           dtypes that pack two values of four bits in a byte
- *   edit.c             the value tree in place: visiting, taking out
+ *   edit.c             another value tree: what the steps that change it share
  *   objects.c          torch.device objects among the values
  *   order.c            the optimizer's parameters in another order, dense ids (order.h)
  *   merge.c            several files as one tree
@@ -34,7 +34,8 @@
  *   copy.c             copying files byte for byte
  *   back.c             --verify: reading back
  *
- * The source's reader belongs to this call alone, and migrate edits the source's value tree in place. */
+ * The source's reader belongs to this call alone. Its value tree is never touched: each step that changes something makes
+ * another tree of it (model/rewrite.h). */
 #ifndef CKPT_MIGRATE_JOB_H
 #define CKPT_MIGRATE_JOB_H
 #include <ckpt/migrate.h>
@@ -43,6 +44,7 @@
 #include "engine/recipe_write.h"
 #include "anatomy/placement.h"
 #include "io/sink.h"
+#include "model/rewrite.h"
 #include "model/training.h"
 #include "model/value_path.h"
 
@@ -89,7 +91,9 @@ typedef struct ckpt__migration {
                                    * known */
     ckpt_reader *reader;          /* owned, the source's. With --verify the reader, both indexes and canon are freed,
                                    * and NULL, before the target is read back (ckpt__migrate_forget_source) */
-    ckpt__index *from;            /* the reader's; edited in place, and some steps append tensors */
+    ckpt__index *from;            /* the reader's. Its root becomes that of the tree as it was edited; some steps append
+                                   * tensors, or give them other names */
+    ckpt__edits *edits;           /* owned: what the values of the source's tree have become */
     bool tree;                    /* ckpt__has_tree of `from` once torch.c has opened it, or `same` */
     ckpt_map *map;                /* owned: --map-location; NULL: not given */
     ckpt__canon *canon;           /* owned: canonical names; its entries go before the first byte is written */
@@ -101,7 +105,6 @@ typedef struct ckpt__migration {
     bool *dropped;                /* heap, one a tensor of `from`, grows with `from`: the tensor stays behind */
     size_t no_weights;            /* tensors that weights.c left behind: they are not among the model's weights */
     bool group_made;              /* no parameter group was bound, and groups.c made one */
-    bool holes;                   /* deques have places that ckpt__edit_close_holes closes */
     bool lost_some;               /* --salvage: at least one tensor was not recovered */
     bool *cut_out;
     size_t cut_count;   /* heap, one a tensor, --salvage: the tensor was recovered from a storage with
@@ -163,52 +166,21 @@ ckpt_status ckpt__migration_no_memory(ckpt_error *err);
 /* The finding that was added last says what becomes of the tensor. */
 void ckpt__migration_note_row(ckpt__migration *m, size_t tensor);
 
-/* ---- edit.c */
+/* ---- edit.c: each makes another tree, and m->from->root and m->root are that then. A tree that was read is never touched. */
 
-/* One value of the tree, and the pointer in the tree that leads to the value. The struct exists because ckpt_value_walk
- * shows values and no places, and a value goes by an edit of its place. All pointers are borrowed for one call of the
- * ckpt__spot_fn. In {'a': [x, y]} the value y has the path "a.1", parent is the list, slot is &parent->items[1] and
- * dict is NULL. For the list itself parent and dict are the root, and slot is the value of the root's entry. */
-typedef struct ckpt__spot {
-    const ckpt_visit *visit;
-    const ckpt_value *parent; /* the value one level up; NULL: this value is the root */
-    const ckpt_value **slot;  /* NULL: the root, or a value without a place of its own (an argument of a call) */
-    ckpt_value *dict;         /* the value whose entries[] has the slot: a dict, or the attributes of an object.
-                                   * NULL: an item of a list or tuple, or no slot */
-} ckpt__spot;
-typedef int (*ckpt__spot_fn)(void *ctx, const ckpt__spot *spot);
-/* ckpt_value_walk, with the places; what hangs below a place may be exchanged, the place itself not during the walk. */
-ckpt_status ckpt__edit_walk(const ckpt_value *root, ckpt__spot_fn fn, void *ctx, ckpt_error *err);
+bool ckpt__migration_begin_edits(ckpt__migration *m); /* once; false: no memory */
+/* Asks fn about every place of the target's tree; where there is none yet, of the source's (model/rewrite.h). */
+ckpt_status ckpt__migration_rewrite(ckpt__migration *m, ckpt__rewrite_fn fn, void *ctx, ckpt_error *err);
+/* For edits that are found otherwise: one value in place of another (NULL: no memory), wherever it stands; and the tree of all that
+ * was noted. */
+ckpt_status ckpt__migration_replace(ckpt__migration *m, const ckpt_value *value, const ckpt_value *by, ckpt_error *err);
+ckpt_status ckpt__migration_apply(ckpt__migration *m, ckpt_error *err);
+/* Every dict that dicts alone lead to from the root, each once. fn may put another in its place (*to), and says whether
+ * what is below it is to be seen too. */
+typedef ckpt_status (*ckpt__dict_fn)(void *ctx, const ckpt_value *dict, const ckpt_value **to, bool *below,
+                                     ckpt_error *err);
+ckpt_status ckpt__edit_dicts(ckpt__migration *m, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
 
-/* Places to take out. The list exists because the tree cannot lose places during a walk. Entries of dicts go. Items of
- * lists become None, so that the items behind them keep their names. Items of deques become holes: a hole is None until
- * ckpt__edit_close_holes closes it. All zero is empty. */
-typedef struct ckpt__cuts {
-    struct ckpt__cut *items; /* heap, owned (edit.c) */
-    size_t count, capacity;  /* items */
-} ckpt__cuts;
-bool ckpt__cuts_add(ckpt__cuts *cuts, const ckpt__spot *spot);
-bool ckpt__cuts_apply(ckpt__cuts *cuts); /* are there holes now? */
-ckpt_status ckpt__edit_close_holes(const ckpt_value *root, ckpt_error *err);
-void ckpt__cuts_free(ckpt__cuts *cuts);
-
-/* A set of pointers: a value that several places share is edited once. All zero is empty. */
-typedef struct ckpt__seen {
-    const void **slots; /* heap, owned: mask + 1 of them, a power of two. slots[i] NULL: free. NULL: empty
-                                   * set */
-    size_t count, mask; /* pointers in the set; slots - 1 */
-} ckpt__seen;
-int ckpt__seen_add(ckpt__seen *seen, const void *p); /* 1: new, 0: it was there, -1: no memory */
-bool ckpt__seen_has(const ckpt__seen *seen, const void *p);
-void ckpt__seen_free(ckpt__seen *seen);
-
-/* Every dict that dicts alone lead to from the root, each once. fn may change it, and says whether what is below it is
- * to be seen too. */
-typedef ckpt_status (*ckpt__dict_fn)(void *ctx, ckpt_value *dict, bool *below, ckpt_error *err);
-ckpt_status ckpt__edit_dicts(const ckpt_value *root, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
-
-/* The entry of a dict with this string key; NULL: none. The entries of trees that migrate edits are its own. */
-ckpt_entry *ckpt__entry_of(const ckpt_value *dict, const char *key);
 /* Tensor `i` and its parts are the tensors [i, end). */
 size_t ckpt__tensor_end(const ckpt__index *index, size_t i);
 /* Has the tensor a name of its own, and no path in the value tree? */
@@ -257,8 +229,9 @@ bool ckpt__is_plain(const ckpt_value *v);
 /* What an enum, a path or the like becomes; NULL: v is none. */
 ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err);
 
-/* ---- plain_keys.c: the keys of v's entries */
-ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, ckpt_error *err);
+/* ---- plain_keys.c: *to is v with other keys; v itself where all may stay */
+ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, const ckpt_value **to,
+                             ckpt_error *err);
 
 /* ---- flat.c: {name: tensor} of everything that goes along */
 ckpt_status ckpt__migrate_flat(ckpt__migration *m, const ckpt_value **out, ckpt_error *err);

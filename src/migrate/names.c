@@ -14,9 +14,9 @@ typedef struct renaming {
     ckpt__rename **renames; /* one a --rename, compiled */
     bool *used; /* one a --strip-prefix, then one a --rename: it has changed a name. With 2 prefixes used[2] is
                  * renames[0] */
-    ckpt__seen done, optimizer; /* dicts that are finished; values below an optimizer */
-    const ckpt_value *model;    /* the dict that --add-prefix is about; NULL: every one */
-    ckpt__hash *moved;          /* whole name of a tensor in a state_dict, before -> number in `after` */
+    ckpt__pointers done, optimizer; /* dicts that are finished; values below an optimizer */
+    const ckpt_value *model;        /* the dict that --add-prefix is about; NULL: every one */
+    ckpt__hash *moved;              /* whole name of a tensor in a state_dict, before -> number in `after` */
     ckpt_str *after;
     size_t after_count, after_capacity;
     ckpt__arena *arena;
@@ -129,6 +129,17 @@ static ckpt_status collision(renaming *n, ckpt_str first, ckpt_str second, ckpt_
 
 /* ---- a state_dict */
 
+/* A dict with other entries, which is finished. */
+static ckpt_status put_dict(renaming *n, const ckpt_value *dict, const ckpt_entry *entries, size_t count)
+{
+    ckpt_value *copy = ckpt__edits_copy(n->m->edits, dict);
+    if (!copy || ckpt__pointers_add(&n->done, copy) < 0)
+        return ckpt__migration_no_memory(n->err);
+    copy->entries = entries;
+    copy->entry_count = count;
+    return ckpt__migration_replace(n->m, dict, copy, n->err);
+}
+
 /* The path of a module in _metadata goes where the tensors below it went: 'module.fc' is 'fc' if 'module.fc.weight' is
  * 'fc.weight' now. False: no tensor tells. */
 static bool module_name(const ckpt_str *before, const ckpt_str *after, size_t count, ckpt_str path, ckpt_str *out)
@@ -171,14 +182,14 @@ static bool bare_module_name(renaming *n, ckpt_str path, ckpt_str *out)
 static ckpt_status rename_metadata(renaming *n, const ckpt_value *dict, const ckpt_str *before, const ckpt_str *after)
 {
     const ckpt_value *state = dict->state && dict->state->kind == CKPT_V_DICT ? dict->state : NULL;
-    ckpt_entry *at = ckpt__entry_of(state, "_metadata");
-    if (!at || at->value->kind != CKPT_V_DICT || ckpt__seen_has(&n->done, at->value))
+    const ckpt_entry *at = ckpt__find_entry(state, "_metadata");
+    if (!at || at->value->kind != CKPT_V_DICT || ckpt__pointers_get(&n->done, at->value, NULL))
         return CKPT_OK;
-    ckpt_value *meta = (ckpt_value *)(uintptr_t)at->value;
+    const ckpt_value *meta = at->value;
     ckpt_entry *entries = ckpt__arena_array(n->arena, meta->entry_count + 1, sizeof *entries);
     ckpt__hash *names = ckpt__hash_new(meta->entry_count);
     ckpt_status status =
-        entries && names && ckpt__seen_add(&n->done, meta) >= 0 ? CKPT_OK : ckpt__migration_no_memory(n->err);
+        entries && names && ckpt__pointers_add(&n->done, meta) >= 0 ? CKPT_OK : ckpt__migration_no_memory(n->err);
     size_t kept = 0;
     for (size_t i = 0; status == CKPT_OK && i < meta->entry_count; i++) {
         ckpt_entry e = meta->entries[i];
@@ -197,12 +208,8 @@ static ckpt_status rename_metadata(renaming *n, const ckpt_value *dict, const ck
         else
             entries[kept++] = e;
     }
-    if (status == CKPT_OK) {
-        meta->entries = entries;
-        meta->entry_count = kept;
-    }
     ckpt__hash_free(names);
-    return status;
+    return status == CKPT_OK ? put_dict(n, meta, entries, kept) : status;
 }
 
 /* The whole names, for tensors that canonical names call by them. */
@@ -230,7 +237,7 @@ static ckpt_status note_moved(renaming *n, ckpt_str dict, ckpt_str before, ckpt_
     return CKPT_OK;
 }
 
-static ckpt_status rename_dict(renaming *n, ckpt_value *dict, ckpt_str where)
+static ckpt_status rename_dict(renaming *n, const ckpt_value *dict, ckpt_str where)
 {
     size_t count = dict->entry_count;
     ckpt_entry *entries = ckpt__arena_array(n->arena, count + 1, sizeof *entries);
@@ -262,19 +269,21 @@ static ckpt_status rename_dict(renaming *n, ckpt_value *dict, ckpt_str where)
     }
     if (status == CKPT_OK)
         status = rename_metadata(n, dict, before, after);
-    if (status == CKPT_OK)
-        dict->entries = entries;
     ckpt__hash_free(names);
-    return status;
+    return status == CKPT_OK ? put_dict(n, dict, entries, count) : status;
 }
 
 /* ---- an optimizer: names in its groups, and states under names */
 
 static ckpt_status rename_items(renaming *n, const ckpt_value *list)
 {
-    const ckpt_value **items = (const ckpt_value **)(uintptr_t)list->items;
+    ckpt_value *copy = ckpt__edits_copy(n->m->edits, list);
+    const ckpt_value **items = ckpt__arena_array(n->arena, list->item_count + 1, sizeof *items);
+    if (!copy || !items)
+        return ckpt__migration_no_memory(n->err);
     for (size_t i = 0; i < list->item_count; i++) {
         ckpt_str name;
+        items[i] = list->items[i];
         if (items[i]->kind != CKPT_V_STR)
             continue;
         ckpt_status status = new_name(n, items[i]->text, true, &name);
@@ -283,7 +292,8 @@ static ckpt_status rename_items(renaming *n, const ckpt_value *list)
         if (!ckpt__str_equal(name, items[i]->text) && !(items[i] = ckpt__value_str(n->arena, name.data, name.size)))
             return ckpt__migration_no_memory(n->err);
     }
-    return CKPT_OK;
+    copy->items = items;
+    return ckpt__migration_replace(n->m, list, copy, n->err);
 }
 
 static ckpt_status rename_optimizer(renaming *n, const ckpt_value *optimizer)
@@ -298,50 +308,59 @@ static ckpt_status rename_optimizer(renaming *n, const ckpt_value *optimizer)
         if (status == CKPT_OK && names && (names->kind == CKPT_V_LIST || names->kind == CKPT_V_TUPLE))
             status = rename_items(n, names);
     }
+    ckpt_entry *entries = ckpt__arena_array(n->arena, state->entry_count + 1, sizeof *entries);
+    if (!entries)
+        return ckpt__migration_no_memory(n->err);
     for (size_t i = 0; status == CKPT_OK && i < state->entry_count; i++) {
-        ckpt_entry *e = (ckpt_entry *)(uintptr_t)&state->entries[i];
+        ckpt_entry *e = &entries[i];
         ckpt_str name;
+        *e = state->entries[i];
         if (e->key->kind != CKPT_V_STR)
             continue;
         status = new_name(n, e->key->text, true, &name);
         if (status == CKPT_OK && !(e->key = ckpt__value_str(n->arena, name.data, name.size)))
             status = ckpt__migration_no_memory(n->err);
     }
-    return status;
+    return status == CKPT_OK ? put_dict(n, state, entries, state->entry_count) : status;
 }
 
-static int rename_spot(void *ctx, const ckpt__spot *spot)
+static int rename_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     renaming *n = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
-    if (v->kind != CKPT_V_DICT || spot->visit->cycle)
+    const ckpt_value *v = visit->value;
+    if (v->kind != CKPT_V_DICT || visit->cycle)
         return CKPT_OK;
-    if (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) { /* what an optimizer holds is no model */
-        return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
+    if (place->parent &&
+        ckpt__pointers_get(&n->optimizer, place->parent, NULL)) { /* what an optimizer holds is no model */
+        return ckpt__pointers_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
     if (ckpt__is_cpp_optimizer(v)) {
-        return ckpt__seen_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
+        return ckpt__pointers_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
     bool optimizer = ckpt__is_torch_optimizer(v);
     if (!optimizer && !ckpt__canon_is_model(n->m->from, v))
         return CKPT_OK;
-    if (optimizer && ckpt__seen_add(&n->optimizer, v) < 0)
+    if (optimizer && ckpt__pointers_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
-    int first = ckpt__seen_add(&n->done, v);
+    int first = ckpt__pointers_add(&n->done, v);
     if (first <= 0)
         return first < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
-    return optimizer ? rename_optimizer(n, v) : rename_dict(n, v, spot->visit->name);
+    ckpt_status status = optimizer ? rename_optimizer(n, v) : rename_dict(n, v, visit->name);
+    *to = ckpt__edits_now(n->m->edits, v);
+    return status;
 }
 
 /* Everything below an optimizer, also through its lists. */
-static int note_below(void *ctx, const ckpt__spot *spot)
+static int note_below(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     renaming *n = ctx;
-    const ckpt_value *v = spot->visit->value;
-    bool below = (spot->parent && ckpt__seen_has(&n->optimizer, spot->parent)) || ckpt__is_torch_optimizer(v);
+    const ckpt_value *v = visit->value;
+    (void)to;
+    bool below =
+        (place->parent && ckpt__pointers_get(&n->optimizer, place->parent, NULL)) || ckpt__is_torch_optimizer(v);
     bool container =
         v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
-    if (below && container && !spot->visit->cycle && ckpt__seen_add(&n->optimizer, v) < 0)
+    if (below && container && !visit->cycle && ckpt__pointers_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
     return CKPT_OK;
 }
@@ -391,7 +410,7 @@ static ckpt_status rename_groups(renaming *n)
     ckpt__canon *c = n->m->canon;
     ckpt_status status = CKPT_OK;
     for (size_t g = 0; status == CKPT_OK && g < c->group_count; g++) {
-        ckpt_str *params = (ckpt_str *)(uintptr_t)c->groups[g].params;
+        ckpt_str *params = c->groups[g].params;
         for (size_t i = 0; status == CKPT_OK && i < c->groups[g].param_count; i++)
             if (params[i].data)
                 status = new_name(n, params[i], true, &params[i]);
@@ -539,13 +558,15 @@ ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK && !(n.moved = ckpt__hash_new(m->from->tensor_count)))
         status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
-        status = ckpt__edit_walk(m->from->root, note_below, &n, err);
+        status = ckpt__edits_note(m->edits, m->from->root, note_below, &n, err);
     if (status == CKPT_OK)
-        status = ckpt__edit_walk(m->from->root, rename_spot, &n, err);
+        status = ckpt__edits_note(m->edits, m->from->root, rename_value, &n, err);
     if (status == CKPT_OK)
         status = rename_canonical(&n);
     if (status == CKPT_OK)
         status = rename_parts(&n);
+    if (status == CKPT_OK)
+        status = ckpt__migration_apply(m, err);
     if (status == CKPT_OK)
         status = note_unused(&n);
     for (size_t k = 0; n.renames && k < o->rename_count; k++)
@@ -554,7 +575,7 @@ ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err)
     free(n.after);
     free(n.renames);
     free(n.used);
-    ckpt__seen_free(&n.done);
-    ckpt__seen_free(&n.optimizer);
+    ckpt__pointers_free(&n.done);
+    ckpt__pointers_free(&n.optimizer);
     return status;
 }

@@ -7,7 +7,7 @@
 
 typedef struct finder {
     ckpt__migration *m;
-    ckpt__seen done;
+    ckpt__pointers done;
     ckpt_error *err;
 } finder;
 
@@ -31,8 +31,8 @@ static bool tag_of(const ckpt_value *v, char *out, size_t size)
     return true;
 }
 
-/* The object says the other device from now on: its arguments are new. */
-static ckpt_status set_device(finder *f, ckpt_value *v, const ckpt__target *target)
+/* The same object with another device: its arguments are new. */
+static ckpt_status set_device(finder *f, const ckpt_value *v, const ckpt__target *target, const ckpt_value **to)
 {
     ckpt__arena *a = f->m->index->arena;
     char name[CKPT_DEVICE_NAME_MAX];
@@ -42,25 +42,28 @@ static ckpt_status set_device(finder *f, ckpt_value *v, const ckpt__target *targ
                                   colon ? ckpt__value_int(a, target->device.index) : NULL};
     const ckpt_value *args =
         items[0] && (!colon || items[1]) ? ckpt__value_list(a, CKPT_V_TUPLE, items, colon ? 2 : 1) : NULL;
-    if (!args)
+    ckpt_value *now = args ? ckpt__edits_copy(f->m->edits, v) : NULL;
+    if (!now)
         return ckpt__migration_no_memory(f->err);
-    v->args = args;
-    v->origin = NULL;
-    return CKPT_OK;
+    now->args = args;
+    now->origin = NULL;
+    *to = now;
+    return ckpt__pointers_add(&f->done, now) < 0 ? ckpt__migration_no_memory(f->err) : CKPT_OK;
 }
 
-static int on_spot(void *ctx, const ckpt__spot *spot)
+static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     finder *f = ctx;
     ckpt__migration *m = f->m;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
+    const ckpt_value *v = visit->value;
     char tag[64], after[CKPT_DEVICE_NAME_MAX];
+    (void)place;
     if (!is_device(v) || !tag_of(v, tag, sizeof tag))
         return CKPT_OK;
-    int first = ckpt__seen_add(&f->done, v);
+    int first = ckpt__pointers_add(&f->done, v);
     if (first <= 0)
         return first < 0 ? ckpt__migration_no_memory(f->err) : CKPT_OK;
-    ckpt__subject subject = {.name = spot->visit->name, .role = CKPT_ROLE_NONE, .tag = ckpt__s(tag)};
+    ckpt__subject subject = {.name = visit->name, .role = CKPT_ROLE_NONE, .tag = ckpt__s(tag)};
     ckpt__target target = {.device = {CKPT_DEVICE_NONE, -1}};
     ckpt_status status = CKPT_OK;
     if (m->options.map_device_objects && m->map && strcmp(tag, "meta") != 0)
@@ -69,20 +72,21 @@ static int on_spot(void *ctx, const ckpt__spot *spot)
         return status;
     ckpt__target_name(&target, after);
     if (target.device.type == CKPT_DEVICE_NONE || strcmp(tag, after) == 0)
-        return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
+        return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", visit->name, f->err,
                                     "a torch.device object says %s, and stays so%s", tag,
                                     m->options.map_device_objects ? "" : " (--map-device-objects changes it)");
-    status = set_device(f, v, &target);
-    return status == CKPT_OK
-               ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", spot->visit->name, f->err,
-                                      "a torch.device object said %s, and says %s now", tag, after)
-               : status;
+    status = set_device(f, v, &target, to);
+    return status == CKPT_OK ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "torch-device-object", visit->name, f->err,
+                                                    "a torch.device object said %s, and says %s now", tag, after)
+                             : status;
 }
 
 ckpt_status ckpt__migrate_device_objects(ckpt__migration *m, ckpt_error *err)
 {
     finder f = {.m = m, .err = err};
-    ckpt_status status = ckpt__edit_walk(m->root, on_spot, &f, err);
-    ckpt__seen_free(&f.done);
+    if (!m->root)
+        return CKPT_OK; /* tensors alone are written */
+    ckpt_status status = ckpt__migration_rewrite(m, on_place, &f, err);
+    ckpt__pointers_free(&f.done);
     return status;
 }

@@ -2,6 +2,7 @@
  * ids after parameters went. torch matches by position alone: ids are 0, 1, ... over all groups, in their order. */
 #include "migrate/migration.h"
 #include "migrate/order.h"
+#include "model/value_path.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
  * and [9] have the old slots 0, 1 and 2, so first is {0, 2, 3}, and by_id leads from "9" to 2. If slot 1 goes,
  * number is {0, SIZE_MAX, 1}: the parameter with the id 9 gets the id 1. */
 typedef struct reordering {
+    ckpt__migration *m;
     const ckpt_value *optimizer;
     const size_t *first; /* one a group, and one more: the group's first old slot; last the count of all slots */
     size_t group_count;
@@ -75,11 +77,11 @@ static ckpt_status note_ids(reordering *t)
     return CKPT_OK;
 }
 
-/* `key` of a group as the list of its slots' values in the new order; ids are made anew. */
-static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const char *key, const size_t *slots,
-                            size_t n, bool ids)
+/* `key` of a group, whose copy has `entries`, as the list of its slots' values in the new order; ids are made anew. */
+static ckpt_status set_list(reordering *t, const ckpt_value *group, ckpt_entry *entries, size_t from, const char *key,
+                            const size_t *slots, size_t n, bool ids)
 {
-    ckpt_entry *at = ckpt__entry_of(group, key);
+    const ckpt_entry *at = ckpt__find_entry(group, key);
     const ckpt_value **items = ckpt__arena_array(t->arena, n + 1, sizeof *items);
     if (!at)
         return CKPT_OK;
@@ -90,8 +92,25 @@ static ckpt_status set_list(reordering *t, ckpt_value *group, size_t from, const
         if (!items[i])
             return ids ? ckpt__migration_no_memory(t->err) : CKPT_OK; /* a list of names that is too short stays */
     }
-    at->value = items ? ckpt__value_list(t->arena, CKPT_V_LIST, items, n) : NULL;
-    return at->value ? CKPT_OK : ckpt__migration_no_memory(t->err);
+    const ckpt_value *list = items ? ckpt__value_list(t->arena, CKPT_V_LIST, items, n) : NULL;
+    entries[at - group->entries].value = list;
+    return list ? CKPT_OK : ckpt__migration_no_memory(t->err);
+}
+
+/* The group with those slots. */
+static ckpt_status set_group(reordering *t, const ckpt_value *group, size_t from, const size_t *slots, size_t n)
+{
+    ckpt_value *copy = ckpt__edits_copy(t->m->edits, group);
+    ckpt_entry *entries = ckpt__arena_array(t->arena, group->entry_count + 1, sizeof *entries);
+    if (!copy || !entries)
+        return ckpt__migration_no_memory(t->err);
+    for (size_t i = 0; i < group->entry_count; i++)
+        entries[i] = group->entries[i];
+    copy->entries = entries;
+    ckpt_status status = set_list(t, group, entries, from, "param_names", slots, n, false);
+    if (status == CKPT_OK)
+        status = set_list(t, group, entries, from, "params", slots, n, true);
+    return status == CKPT_OK ? ckpt__migration_replace(t->m, group, copy, t->err) : status;
 }
 
 /* A state and its new id, for sorting. */
@@ -109,7 +128,7 @@ static int by_number(const void *a, const void *b)
 /* States under their new ids, in their order; those whose id is in no group stay behind. */
 static ckpt_status set_states(reordering *t)
 {
-    ckpt_value *state = (ckpt_value *)(uintptr_t)ckpt_value_get(t->optimizer, "state");
+    const ckpt_value *state = ckpt_value_get(t->optimizer, "state");
     state_of *all = calloc(state->entry_count + 1, sizeof *all);
     ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
     ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
@@ -128,17 +147,18 @@ static ckpt_status set_states(reordering *t)
         qsort(all, n, sizeof *all, by_number);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         entries[i] = all[i].entry;
-    if (status == CKPT_OK) {
-        state->entries = entries;
-        state->entry_count = n;
-    }
     free(all);
-    return status;
+    ckpt_value *copy = status == CKPT_OK ? ckpt__edits_copy(t->m->edits, state) : NULL;
+    if (copy) {
+        copy->entries = entries;
+        copy->entry_count = n;
+    }
+    return status == CKPT_OK ? ckpt__migration_replace(t->m, state, copy, t->err) : status;
 }
 
 static ckpt_status turn(reordering *t, const size_t *slots, size_t count, const size_t *groups, size_t group_count)
 {
-    ckpt_value *list = (ckpt_value *)(uintptr_t)ckpt_value_get(t->optimizer, "param_groups");
+    const ckpt_value *list = ckpt_value_get(t->optimizer, "param_groups");
     const ckpt_value **items = ckpt__arena_array(t->arena, group_count + 1, sizeof *items);
     ckpt_status status = items ? note_ids(t) : ckpt__migration_no_memory(t->err);
     for (size_t i = 0; i < t->first[t->group_count]; i++)
@@ -150,20 +170,20 @@ static ckpt_status turn(reordering *t, const size_t *slots, size_t count, const 
     size_t at = 0;
     for (size_t g = 0; status == CKPT_OK && g < group_count; g++) {
         size_t from = groups[g], n = 0;
-        ckpt_value *group = (ckpt_value *)(uintptr_t)list->items[from];
         while (at + n < count && slots[at + n] >= t->first[from] && slots[at + n] < t->first[from + 1])
             n++;
-        items[g] = group;
-        status = set_list(t, group, from, "param_names", slots + at, n, false);
-        if (status == CKPT_OK)
-            status = set_list(t, group, from, "params", slots + at, n, true);
+        items[g] = list->items[from];
+        status = set_group(t, list->items[from], from, slots + at, n);
         at += n;
     }
-    if (status == CKPT_OK) {
-        list->items = items;
-        list->item_count = group_count;
+    ckpt_value *copy = status == CKPT_OK ? ckpt__edits_copy(t->m->edits, list) : NULL;
+    if (copy) {
+        copy->items = items;
+        copy->item_count = group_count;
     }
-    return status;
+    if (status == CKPT_OK)
+        status = ckpt__migration_replace(t->m, list, copy, t->err);
+    return status == CKPT_OK ? ckpt__migration_apply(t->m, t->err) : status;
 }
 
 /* LBFGS keeps one state, with vectors over all parameters in their order. */
@@ -183,8 +203,8 @@ static bool stays(const size_t *slots, size_t count, size_t all)
     return count == all;
 }
 
-ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slots, size_t count, const size_t *groups,
-                                 size_t group_count, ckpt__arena *arena, ckpt_error *err)
+ckpt_status ckpt__optimizer_turn(ckpt__migration *m, const ckpt_value *optimizer, const size_t *slots, size_t count,
+                                 const size_t *groups, size_t group_count, ckpt_error *err)
 {
     const ckpt_value *list = ckpt_value_get(optimizer, "param_groups");
     size_t n = list->item_count, all = ckpt__optimizer_slots(optimizer);
@@ -194,7 +214,7 @@ ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slot
             "LBFGS keeps one state with vectors over all parameters in their order: they cannot be given another "
             "order, nor can one be taken out; --drop optimizer leaves its state out");
     size_t *first = calloc(n + 1, sizeof *first), *number = calloc(all + 1, sizeof *number);
-    reordering t = {optimizer, first, n, arena, ckpt__hash_new(all), number, err};
+    reordering t = {m, optimizer, first, n, m->from->arena, ckpt__hash_new(all), number, err};
     ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < n; g++) {
         const ckpt_value *params = ckpt_value_get(list->items[g], "params");
@@ -312,7 +332,7 @@ ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
         if (m->canon->groups[g].param_count == 0)
             s.groups[s.group_count++] = g; /* groups without parameters come last */
     if (status == CKPT_OK)
-        status = ckpt__optimizer_turn(optimizer, s.slots, s.count, s.groups, s.group_count, m->from->arena, err);
+        status = ckpt__optimizer_turn(m, optimizer, s.slots, s.count, s.groups, s.group_count, err);
     if (status == CKPT_OK)
         status =
             ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, err,
@@ -326,42 +346,44 @@ ckpt_status ckpt__migrate_order(ckpt__migration *m, ckpt_error *err)
 
 /* ---- flags */
 
-static ckpt_status set_flag(ckpt__migration *m, ckpt_value *group, const ckpt__flag *flag, ckpt_error *err)
+static ckpt_status set_flag(ckpt__arena *a, ckpt_value *group, ckpt_entry *entries, const ckpt__flag *flag,
+                            ckpt_error *err)
+{
+    const ckpt_entry *at = ckpt__find_entry(group, flag->key);
+    size_t n = at ? (size_t)(at - group->entries) : group->entry_count;
+    if (!at && !flag->on)
+        return CKPT_OK;
+    entries[n].key = at ? at->key : ckpt__value_str(a, flag->key, strlen(flag->key));
+    entries[n].value = ckpt__value_bool(a, flag->on);
+    group->entry_count += !at;
+    return entries[n].key && entries[n].value ? CKPT_OK : ckpt__migration_no_memory(err);
+}
+
+ckpt_status ckpt__group_set_flags(ckpt__migration *m, const ckpt_value *group, ckpt_error *err)
 {
     ckpt__arena *a = m->from->arena;
-    ckpt_entry *at = ckpt__entry_of(group, flag->key);
-    ckpt_value *v = ckpt__value_bool(a, flag->on);
-    if (!v)
-        return ckpt__migration_no_memory(err);
-    if (at) {
-        at->value = v;
+    ckpt__flag flags[CKPT__FLAGS_MAX];
+    size_t n = ckpt__flags_for(m->kind, flags);
+    ckpt_status status = CKPT_OK;
+    if (group->kind != CKPT_V_DICT)
         return CKPT_OK;
-    }
-    if (!flag->on)
-        return CKPT_OK;
-    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
-    ckpt_value *name = ckpt__value_str(a, flag->key, strlen(flag->key));
-    if (!entries || !name)
+    ckpt_value *copy = ckpt__edits_copy(m->edits, group);
+    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + CKPT__FLAGS_MAX, sizeof *entries);
+    if (!copy || !entries)
         return ckpt__migration_no_memory(err);
-    if (group->entry_count)
-        memcpy(entries, group->entries, group->entry_count * sizeof *entries);
-    entries[group->entry_count++] = (ckpt_entry){name, v};
-    group->entries = entries;
-    return CKPT_OK;
+    for (size_t i = 0; i < group->entry_count; i++)
+        entries[i] = group->entries[i];
+    copy->entries = entries;
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = set_flag(a, copy, entries, &flags[i], err);
+    return status == CKPT_OK ? ckpt__migration_replace(m, group, copy, err) : status;
 }
 
 ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt_value *optimizer = optimizer_of(m), *groups = ckpt_value_get(optimizer, "param_groups");
-    ckpt__flag flags[CKPT__FLAGS_MAX];
-    size_t n = ckpt__flags_for(m->kind, flags);
+    const ckpt_value *groups = ckpt_value_get(optimizer_of(m), "param_groups");
     ckpt_status status = CKPT_OK;
-    for (size_t g = 0; status == CKPT_OK && groups && g < groups->item_count; g++) {
-        ckpt_value *group = (ckpt_value *)(uintptr_t)groups->items[g];
-        if (group->kind != CKPT_V_DICT)
-            continue;
-        for (size_t i = 0; status == CKPT_OK && i < n; i++)
-            status = set_flag(m, group, &flags[i], err);
-    }
-    return status;
+    for (size_t g = 0; status == CKPT_OK && groups && g < groups->item_count; g++)
+        status = ckpt__group_set_flags(m, groups->items[g], err);
+    return status == CKPT_OK ? ckpt__migration_apply(m, err) : status;
 }

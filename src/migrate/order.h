@@ -4,9 +4,11 @@
 #include "migrate/migration.h"
 
 size_t ckpt__optimizer_slots(const ckpt_value *optimizer);
-/* Makes old slot slots[i] the new number i, in place: ids that are numbers are dense again, states, params and
+/* Makes old slot slots[i] the new number i, in another tree: ids that are numbers are dense again, states, params and
  * param_names go along, in the order of the ids. groups[]: which of the old groups follow each other; the slots of each
  * stand together in `slots`. Slots that are not named, and groups, go. */
-ckpt_status ckpt__optimizer_turn(const ckpt_value *optimizer, const size_t *slots, size_t count, const size_t *groups,
-                                 size_t group_count, ckpt__arena *arena, ckpt_error *err);
+ckpt_status ckpt__optimizer_turn(ckpt__migration *m, const ckpt_value *optimizer, const size_t *slots, size_t count,
+                                 const size_t *groups, size_t group_count, ckpt_error *err);
+/* Notes the group with the flags of m->kind (ckpt__migration_apply makes the tree). */
+ckpt_status ckpt__group_set_flags(ckpt__migration *m, const ckpt_value *group, ckpt_error *err);
 #endif

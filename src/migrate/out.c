@@ -156,6 +156,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
     ckpt_report *own = several ? ckpt_report_new() : NULL;
     ckpt__write_request q = {.index = m->index,
                              .source = m->from,
+                             .edits = m->edits,
                              .tensors = m->chosen + s->first,
                              .count = s->count,
                              .root = s->root,

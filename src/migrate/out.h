@@ -84,5 +84,5 @@ ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *file, uint64_t *
 /* The copies are read back. */
 ckpt_status ckpt__check_copies(ckpt__out *w);
 /* May the target that is there be replaced? A directory only by one that has all that it holds. */
-ckpt_status ckpt__check_replaced(const ckpt__migration *m, ckpt_error *err);
+ckpt_status ckpt__check_replaced(ckpt__migration *m, ckpt_error *err);
 #endif

@@ -14,7 +14,7 @@
 typedef struct plain_copy {
     ckpt__migration *m;
     ckpt__arena *arena;
-    ckpt__seen done;
+    ckpt__pointers done;
     ckpt__buf left; /* names of the attributes that the value has no longer */
     struct inside {
         const ckpt_value *state;
@@ -485,7 +485,10 @@ static bool make_small(ckpt_value *v)
 static ckpt_status make_closed(plain_copy *p, ckpt_value *v)
 {
     leave_attributes(p, v, NULL);
-    return ckpt__torch_unclass(v, p->arena) ? CKPT_OK : ckpt__migration_no_memory(p->err);
+    const ckpt_value *made = ckpt__torch_unclass(v, p->arena);
+    if (made)
+        *v = *made;
+    return made ? CKPT_OK : ckpt__migration_no_memory(p->err);
 }
 
 /* A dict or a list cannot be in a set: does an item become one? */
@@ -514,67 +517,104 @@ static ckpt_str full_name(plain_copy *p, ckpt_str name)
     return p->name.failed || !p->name.data ? (ckpt_str){NULL, 0} : (ckpt_str){p->name.data, p->name.size};
 }
 
-static int on_spot(void *ctx, const ckpt__spot *spot)
+/* Where there is another value now: it is dealt with, also where it is shared; and so are its keys. */
+static ckpt_status put(plain_copy *p, const ckpt_value *v, ckpt_str name, const ckpt_value **to)
 {
-    plain_copy *p = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)spot->visit->value;
-    ckpt_str name = full_name(p, spot->visit->name), was = v->class_name;
-    if (!name.data)
+    if (*to != v && ckpt__pointers_add(&p->done, *to) < 0)
         return ckpt__migration_no_memory(p->err);
-    if (spot->visit->cycle && v->kind == CKPT_V_TUPLE) { /* a tuple that holds itself takes an opcode that is refused */
-        v->kind = CKPT_V_LIST;
-        v->origin = NULL;
-        return note_plain(p, spot->visit->cycle_to, ckpt__s("a tuple that contains itself"), "list");
-    }
-    int first = spot->visit->cycle ? 0 : ckpt__seen_add(&p->done, v);
-    if (first <= 0)
-        return first < 0 ? ckpt__migration_no_memory(p->err) : CKPT_OK;
-    ckpt_status status = CKPT_OK;
-    bool changed = true;
+    v = *to;
+    ckpt_status status = ckpt__plain_keys(p->m, v, name, to, p->err);
+    if (status == CKPT_OK && *to != v && ckpt__pointers_add(&p->done, *to) < 0)
+        return ckpt__migration_no_memory(p->err);
+    return status;
+}
+
+/* In plain terms, in *v; its keys are another matter. *what: what it was, for the note. */
+static ckpt_status change(plain_copy *p, ckpt_value *v, ckpt_str name, bool *changed, ckpt_str *what)
+{
+    *changed = true;
+    *what = v->class_name;
     if (v->kind == CKPT_V_TENSOR) {
-        changed = false;
-        status = v->tensor < p->m->from->tensor_count ? make_tensor(p, v, name, &changed) : CKPT_OK;
-    } else if (ckpt__is_plain(v) && !holds_unhashable(v)) {
-        was = (ckpt_str){"an empty bytes or a huge int", 28};
-        changed = make_small(v);
+        *changed = false;
+        return v->tensor < p->m->from->tensor_count ? make_tensor(p, v, name, changed) : CKPT_OK;
+    }
+    if (ckpt__is_plain(v) && !holds_unhashable(v)) {
+        *what = (ckpt_str){"an empty bytes or a huge int", 28};
+        *changed = make_small(v);
     } else if (v->kind == CKPT_V_CLASS)
-        status = make_class(p, v);
+        return make_class(p, v);
     else if (v->kind == CKPT_V_DICT)
         *v = (ckpt_value){.kind = CKPT_V_DICT, .entries = v->entries, .entry_count = v->entry_count};
     else if (v->kind == CKPT_V_ARRAY)
-        status = make_array(p, v, name);
+        return make_array(p, v, name);
     else
-        status = ckpt__torch_is_subclass(v) ? make_closed(p, v) : make_object(p, v, name);
-    bool tensor = v->kind == CKPT_V_TENSOR || ckpt__torch_is_closed(v);
-    const char *word = v->kind == CKPT_V_STR ? "a string" : tensor ? "a tensor" : ckpt_kind_name(v->kind);
-    if (status == CKPT_OK && changed)
-        status = note_plain(p, name, was, word);
-    return status == CKPT_OK ? ckpt__plain_keys(p->m, v, name, p->err) : status;
+        return ckpt__torch_is_subclass(v) ? make_closed(p, v) : make_object(p, v, name);
+    return CKPT_OK;
 }
 
-static int on_keys(void *ctx, const ckpt__spot *spot)
+static ckpt_status note_changed(plain_copy *p, const ckpt_value *v, ckpt_str name, ckpt_str what)
+{
+    bool tensor = v->kind == CKPT_V_TENSOR || ckpt__torch_is_closed(v);
+    const char *word = v->kind == CKPT_V_STR ? "a string" : tensor ? "a tensor" : ckpt_kind_name(v->kind);
+    return note_plain(p, name, what, word);
+}
+
+static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     plain_copy *p = ctx;
-    const ckpt_value *v = spot->visit->value;
-    ckpt_str name = full_name(p, spot->visit->name);
-    int first = spot->visit->cycle ? 0 : ckpt__seen_add(&p->done, v);
+    const ckpt_value *was = visit->value;
+    ckpt_value now = *was;
+    ckpt_str name = full_name(p, visit->name), what;
+    bool changed;
+    (void)place;
+    if (!name.data)
+        return ckpt__migration_no_memory(p->err);
+    if (visit->cycle && was->kind == CKPT_V_TUPLE) { /* a tuple that holds itself takes an opcode that is refused */
+        ckpt_value *list = ckpt__edits_copy(p->m->edits, was);
+        if (!list || ckpt__pointers_add(&p->done, list) < 0)
+            return ckpt__migration_no_memory(p->err);
+        list->kind = CKPT_V_LIST;
+        list->origin = NULL;
+        *to = list;
+        return note_plain(p, visit->cycle_to, ckpt__s("a tuple that contains itself"), "list");
+    }
+    int first = visit->cycle ? 0 : ckpt__pointers_add(&p->done, was);
+    if (first <= 0)
+        return first < 0 ? ckpt__migration_no_memory(p->err) : CKPT_OK;
+    ckpt_status status = change(p, &now, name, &changed, &what);
+    if (status == CKPT_OK && changed && !(*to = ckpt__edits_copy(p->m->edits, &now))) {
+        *to = was;
+        return ckpt__migration_no_memory(p->err);
+    }
+    if (status == CKPT_OK && changed)
+        status = note_changed(p, &now, name, what);
+    return status == CKPT_OK ? put(p, was, name, to) : status;
+}
+
+static int on_keys(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+{
+    plain_copy *p = ctx;
+    const ckpt_value *v = visit->value;
+    ckpt_str name = full_name(p, visit->name);
+    (void)place;
+    int first = visit->cycle ? 0 : ckpt__pointers_add(&p->done, v);
     if (!name.data || first < 0)
         return ckpt__migration_no_memory(p->err);
     if (first == 0)
         return CKPT_OK;
     ckpt_status status = v->kind == CKPT_V_TENSOR && v->state ? look_inside(p, v, name) : CKPT_OK;
-    return status == CKPT_OK ? ckpt__plain_keys(p->m, v, name, p->err) : status;
+    return status == CKPT_OK ? put(p, v, name, to) : status;
 }
 
 /* The tree, and then what hangs on its tensors. */
-static ckpt_status walk(plain_copy *p, ckpt__spot_fn fn)
+static ckpt_status walk(plain_copy *p, ckpt__rewrite_fn fn)
 {
     p->within = (ckpt_str){NULL, 0};
-    ckpt__seen_free(&p->done);
-    ckpt_status status = ckpt__edit_walk(p->m->from->root, fn, p, p->err);
+    ckpt__pointers_free(&p->done);
+    ckpt_status status = ckpt__edits_note(p->m->edits, p->m->from->root, fn, p, p->err);
     while (status == CKPT_OK && p->tensor_count > 0) {
         p->within = p->tensors[--p->tensor_count].name;
-        status = ckpt__edit_walk(p->tensors[p->tensor_count].state, fn, p, p->err);
+        status = ckpt__edits_note(p->m->edits, p->tensors[p->tensor_count].state, fn, p, p->err);
     }
     return status;
 }
@@ -587,8 +627,10 @@ ckpt_status ckpt__migrate_plain(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     ckpt_status status = walk(&p, on_keys);
     if (status == CKPT_OK)
-        status = walk(&p, on_spot);
-    ckpt__seen_free(&p.done);
+        status = walk(&p, on_place);
+    if (status == CKPT_OK)
+        status = ckpt__migration_apply(m, err);
+    ckpt__pointers_free(&p.done);
     ckpt__buf_free(&p.left);
     ckpt__buf_free(&p.name);
     free(p.tensors);

@@ -51,7 +51,7 @@ static ckpt_status take_all(keys *k, const ckpt_value *v)
     k->taken = ckpt__hash_new(v->entry_count);
     bool ok = k->taken != NULL;
     for (size_t i = 0; ok && i < v->entry_count; i++)
-        ok = take(k, v->entries[i].key) >= 0;
+        ok = take(k, ckpt__edits_now(k->m->edits, v->entries[i].key)) >= 0;
     return ok ? CKPT_OK : ckpt__migration_no_memory(k->err);
 }
 
@@ -75,21 +75,22 @@ static const ckpt_value *string_of(keys *k, const ckpt_value *key)
 }
 
 /* A tensor stays one: it is told from other keys by being another object. */
-static ckpt_status keep_tensor(keys *k, ckpt_value *key, ckpt_str name)
+static ckpt_status keep_tensor(keys *k, const ckpt_value *key, ckpt_str name)
 {
     char was[200];
     ckpt__escape(was, sizeof was, key->class_name.data, key->class_name.size);
-    if (!ckpt__torch_unclass(key, k->arena))
-        return ckpt__migration_no_memory(k->err);
+    ckpt_status status = ckpt__migration_replace(k->m, key, ckpt__torch_unclass(key, k->arena), k->err);
+    if (status < 0)
+        return status;
     return ckpt__migration_note(k->m, CKPT_SEVERITY_NOTE, "plain", name, k->err,
                                 "%s becomes a key that is a tensor, without its attributes", was);
 }
 
 static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
 {
-    const ckpt_value *fresh = NULL, *key = e->key;
+    const ckpt_value *fresh = NULL, *key = ckpt__edits_now(k->m->edits, e->key);
     if (ckpt__torch_is_subclass(key))
-        return keep_tensor(k, (ckpt_value *)(uintptr_t)key, name);
+        return keep_tensor(k, key, name);
     ckpt_status status = ckpt__plain_scalar(k->arena, key, &fresh, k->err);
     if (status < 0)
         return status;
@@ -112,15 +113,34 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
                                          "%s becomes a key in plain terms, %s", was, is);
 }
 
-ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, ckpt_error *err)
+/* v with entries that can be changed; NULL: no memory. */
+static ckpt_value *open_entries(keys *k, const ckpt_value *v, ckpt_entry **entries)
+{
+    ckpt_value *copy = ckpt__edits_copy(k->m->edits, v);
+    *entries = ckpt__arena_array(k->arena, v->entry_count, sizeof **entries);
+    if (!copy || !*entries)
+        return NULL;
+    memcpy(*entries, v->entries, v->entry_count * sizeof **entries);
+    copy->entries = *entries;
+    return copy;
+}
+
+ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, const ckpt_value **to,
+                             ckpt_error *err)
 {
     keys k = {.m = m, .arena = m->from->arena, .err = err};
     ckpt_status status = CKPT_OK;
+    ckpt_entry *entries = NULL;
+    *to = v;
     for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
-        int odd = is_odd(v->entries[i].key, err);
+        int odd = is_odd(ckpt__edits_now(m->edits, v->entries[i].key), err);
         status = odd < 0 ? (ckpt_status)odd : odd && !k.taken ? take_all(&k, v) : CKPT_OK;
+        if (status == CKPT_OK && odd && *to == v && !(*to = open_entries(&k, v, &entries))) {
+            *to = v;
+            status = ckpt__migration_no_memory(err);
+        }
         if (status == CKPT_OK && odd)
-            status = replace(&k, (ckpt_entry *)(uintptr_t)&v->entries[i], name); /* the reader is this call's own */
+            status = replace(&k, &entries[i], name);
     }
     ckpt__hash_free(k.taken);
     return status;

@@ -7,7 +7,7 @@
 
 /* What all rows are made with. */
 typedef struct row_maker {
-    const ckpt__out *w; /* borrowed, as are the plan and the passes */
+    ckpt__out *w; /* borrowed, as are the plan and the passes */
     const ckpt__migration *m;
     const ckpt__plan *plan;
     const ckpt__passes *passes;
@@ -189,7 +189,7 @@ static ckpt_status give_storage(const row_maker *r, const ckpt__bond *bond, ckpt
 static ckpt_status give_copied(const row_maker *r, ckpt_error *err)
 {
     ckpt_migrate_source row = {.what = CKPT_MIGRATE_FILE, .finding = SIZE_MAX, .place = CKPT_MIGRATE_IN_FILE};
-    ckpt_status status = ckpt__copy_size((ckpt__out *)(uintptr_t)r->w, r->file, &row.nbytes);
+    ckpt_status status = ckpt__copy_size(r->w, r->file, &row.nbytes);
     row.from_file = ckpt__s(r->file->name);
     row.from_end = row.nbytes;
     return status == CKPT_OK ? give(r, &row, err) : status;
@@ -262,7 +262,7 @@ static ckpt_status find_bonds(row_maker *r, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status give_all(const ckpt__out *w, const ckpt__bytes *bytes, const ckpt__passes *passes, ckpt_error *err)
+static ckpt_status give_all(ckpt__out *w, const ckpt__bytes *bytes, const ckpt__passes *passes, ckpt_error *err)
 {
     row_maker r = {.w = w, .m = w->m, .plan = ckpt__bytes_plan_of(bytes), .passes = passes};
     ckpt_status status = find_bonds(&r, err);

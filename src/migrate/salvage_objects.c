@@ -5,26 +5,19 @@
 #include "migrate/migration.h"
 #include "format/torch/write.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* A value on the way from the root to the value that is visited. */
-typedef struct place {
-    ckpt__spot spot;
-    const ckpt_value *value;
-} place;
 
 typedef struct closer {
     ckpt__migration *m;
     const bool *whole;      /* one a storage of the source, borrowed: all of its bytes are there, undamaged */
     const char *const *why; /* one a storage: how much of it is there */
-    place *path;            /* heap, by depth; without a slot: not a place of its own */
+    ckpt__spot *path; /* heap, by depth: of the values from the root to the one that is visited. holder NULL: not a
+                             * place of its own */
     size_t path_capacity;
-    place *goes;            /* heap: places to take out */
-    size_t count, capacity; /* of goes */
-    ckpt__seen slots;       /* the slots of `goes`: each goes once */
     size_t keys;            /* how many keys were replaced */
+    ckpt__spot *goes;       /* heap: places to take out */
+    size_t count, capacity; /* of goes */
     ckpt_str name;          /* of the entry whose key is looked at */
     ckpt_error *err;
 } closer;
@@ -53,18 +46,17 @@ static int find_lost(void *ctx, const ckpt_visit *visit)
     return n->why ? FOUND : CKPT_OK;
 }
 
-/* A tensor, or an object that needs one, within a key. Two of them stay two. */
-static ckpt_status replace(closer *c, const ckpt_value **slot, const char *why)
+/* What stands for a lost part of a key: a string, and no two of them are the same. */
+static ckpt_status replace(closer *c, const ckpt_value *part, const char *why, const ckpt_value **by)
 {
     char text[64];
     int n = snprintf(text, sizeof text, "(not recovered: key %zu)", ++c->keys);
-    ckpt_value *v = (ckpt_value *)(uintptr_t)*slot, *fresh = ckpt__value_str(c->m->from->arena, text, (size_t)n);
-    if (!fresh)
+    *by = ckpt__value_str(c->m->from->arena, text, (size_t)n);
+    if (!*by)
         return ckpt__migration_no_memory(c->err);
-    if (v->kind == CKPT_V_TENSOR) /* it stands in other places too, and goes there */
-        *slot = fresh;
-    else
-        *v = *fresh; /* also where an opaque object's entries are copied from its pickle */
+    if (part->kind != CKPT_V_TENSOR) /* a tensor stands in other places too, and goes there */
+        if (!ckpt__edits_replace(c->m->edits, part, *by))
+            return ckpt__migration_no_memory(c->err);
     return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", c->name, c->err,
                                 "%s; in the key, '%s' stands in its place", why, text);
 }
@@ -75,22 +67,33 @@ static bool is_of_parts(const ckpt_value *v)
     return v->kind == CKPT_V_TUPLE || (set && v->item_count > 0);
 }
 
+/* A tensor, or an object that needs one: *by is a string where it is lost, and else the value itself. */
+static ckpt_status look_at_part(closer *c, const ckpt_value *v, const ckpt_value **by)
+{
+    needed n = {.c = c};
+    *by = v = ckpt__edits_now(c->m->edits, v);
+    int status = is_of_parts(v) ? CKPT_OK : ckpt__value_walk_now(v, c->m->edits, find_lost, &n, c->err);
+    return status == FOUND ? replace(c, v, n.why, by) : (ckpt_status)status;
+}
+
 static int on_part(void *ctx, const ckpt_visit *visit)
 {
     closer *c = ctx;
     const ckpt_value *v = visit->value;
-    int status = CKPT_OK;
-    for (size_t i = 0; !visit->cycle && is_of_parts(v) && i < v->item_count && status == CKPT_OK; i++) {
-        needed n = {.c = c};
-        if (!is_of_parts(v->items[i]))
-            status = ckpt_value_walk(v->items[i], 0, find_lost, &n, c->err);
-        if (status == FOUND) {
-            status = replace(c, (const ckpt_value **)(uintptr_t)&v->items[i], n.why);
-            if (v->kind == CKPT_V_OBJECT)
-                ((ckpt_value *)(uintptr_t)v)->origin = NULL; /* its items count from now on, not those of its pickle */
-        }
-    }
-    return status;
+    if (visit->cycle || !is_of_parts(v))
+        return CKPT_OK;
+    ckpt_value *copy = ckpt__edits_copy(c->m->edits, v);
+    const ckpt_value **items = ckpt__arena_array(c->m->from->arena, v->item_count + 1, sizeof *items);
+    ckpt_status status = copy && items ? CKPT_OK : ckpt__migration_no_memory(c->err);
+    size_t lost = c->keys;
+    for (size_t i = 0; status == CKPT_OK && i < v->item_count; i++)
+        status = look_at_part(c, v->items[i], &items[i]);
+    if (status < 0 || lost == c->keys)
+        return status;
+    copy->items = items;
+    if (v->kind == CKPT_V_OBJECT)
+        copy->origin = NULL; /* its items count from now on, not those of its pickle */
+    return ckpt__migration_replace(c->m, v, copy, c->err);
 }
 
 static bool is_simple(const ckpt_value *v)
@@ -98,47 +101,58 @@ static bool is_simple(const ckpt_value *v)
     return v->kind != CKPT_V_TUPLE && v->kind != CKPT_V_OBJECT && v->kind != CKPT_V_TENSOR;
 }
 
-static ckpt_status look_at_key(closer *c, ckpt_entry *e, ckpt_str name)
+/* The dict with another key. */
+static ckpt_status set_key(closer *c, const ckpt_value *dict, size_t number, const ckpt_value *key)
 {
-    const ckpt_value *self[] = {e->key};
-    const ckpt_value key = {.kind = CKPT_V_TUPLE, .items = self, .item_count = 1};
-    if (is_simple(e->key))
+    dict = ckpt__edits_now(c->m->edits, dict);
+    ckpt_value *copy = ckpt__edits_copy(c->m->edits, dict);
+    ckpt_entry *entries = ckpt__arena_array(c->m->from->arena, dict->entry_count, sizeof *entries);
+    if (!copy || !entries)
+        return ckpt__migration_no_memory(c->err);
+    memcpy(entries, dict->entries, dict->entry_count * sizeof *entries);
+    entries[number].key = key;
+    copy->entries = entries;
+    return ckpt__migration_replace(c->m, dict, copy, c->err);
+}
+
+static ckpt_status look_at_key(closer *c, const ckpt__spot *place, ckpt_str name)
+{
+    const ckpt_value *key = place->holder->entries[place->number].key, *by = key;
+    if (is_simple(key))
         return CKPT_OK;
     c->name = name;
-    int status = ckpt_value_walk(&key, 0, on_part, c, c->err);
-    e->key = self[0];
-    return (ckpt_status)status;
+    if (is_of_parts(key))
+        return (ckpt_status)ckpt__value_walk_now(key, c->m->edits, on_part, c, c->err);
+    ckpt_status status = look_at_part(c, key, &by);
+    return status == CKPT_OK && by != key && key->kind == CKPT_V_TENSOR ? set_key(c, place->holder, place->number, by)
+                                                                        : status;
 }
 
 /* ---- values */
 
-static int on_spot(void *ctx, const ckpt__spot *spot)
+static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     closer *c = ctx;
-    size_t depth = spot->visit->path.count, storage;
+    size_t depth = visit->path.count, storage;
+    (void)to; /* when all is known */
     if (!ckpt__grow(&c->path, &c->path_capacity, depth + 1, sizeof *c->path))
         return ckpt__migration_no_memory(c->err);
-    c->path[depth] = (place){*spot, spot->visit->value};
-    if (depth > 1 && !c->path[depth - 1].spot.slot)
-        c->path[depth].spot.slot = NULL; /* within a call's arguments, or a state that no attributes are */
-    ckpt_status status = CKPT_OK;
-    if (spot->dict) /* its slot is the value of an entry */
-        status = look_at_key(c, (ckpt_entry *)(void *)((char *)(uintptr_t)spot->slot - offsetof(ckpt_entry, value)),
-                             spot->visit->name);
+    c->path[depth] = *place;
+    if (depth > 1 && !c->path[depth - 1].holder)
+        c->path[depth].holder = NULL; /* within a call's arguments, or a state that no attributes are */
+    ckpt_status status = place->holder && !place->item ? look_at_key(c, place, visit->name) : CKPT_OK;
     if (status < 0)
         return status;
-    if (spot->visit->cycle || !ckpt__torch_looks_at(c->m->from, spot->visit->value, c->whole, &storage))
+    if (visit->cycle || !ckpt__torch_looks_at(c->m->from, visit->value, c->whole, &storage))
         return CKPT_OK;
-    while (depth > 0 && !c->path[depth].spot.slot)
+    while (depth > 0 && !c->path[depth].holder)
         depth--;
     if (depth == 0) /* the root itself */
         return CKPT_OK;
-    int first = ckpt__seen_add(&c->slots, c->path[depth].spot.slot);
-    if (first < 0 || (first && !ckpt__grow(&c->goes, &c->capacity, c->count + 1, sizeof *c->goes)))
+    if (!ckpt__grow(&c->goes, &c->capacity, c->count + 1, sizeof *c->goes))
         return ckpt__migration_no_memory(c->err);
-    if (first)
-        c->goes[c->count++] = c->path[depth];
-    return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", spot->visit->name, c->err,
+    c->goes[c->count++] = c->path[depth];
+    return ckpt__migration_note(c->m, CKPT_SEVERITY_ERROR, "not-recovered", visit->name, c->err,
                                 "%s; the object that needs it is left out", c->why[storage]);
 }
 
@@ -146,22 +160,14 @@ ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, 
 {
     const ckpt__index *x = m->from;
     closer c = {.m = m, .whole = whole, .why = why, .err = err};
-    ckpt__cuts cuts = {NULL, 0, 0};
     size_t lost = 0;
     for (size_t i = 0; i < x->storage_count; i++)
         lost += x->storages[i].closed && !whole[i];
-    ckpt_status status = lost || m->lost_some ? ckpt__edit_walk(x->root, on_spot, &c, err) : CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < c.count; i++) {
-        ckpt_visit visit = {.value = c.goes[i].value};
-        c.goes[i].spot.visit = &visit;
-        if (!ckpt__cuts_add(&cuts, &c.goes[i].spot))
+    ckpt_status status = lost || m->lost_some ? ckpt__edits_note(m->edits, x->root, on_place, &c, err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < c.count; i++)
+        if (!ckpt__edits_drop(m->edits, &c.goes[i]))
             status = ckpt__migration_no_memory(err);
-    }
-    if (status == CKPT_OK)
-        m->holes |= ckpt__cuts_apply(&cuts);
-    ckpt__cuts_free(&cuts);
-    ckpt__seen_free(&c.slots);
     free(c.path);
     free(c.goes);
-    return status;
+    return status == CKPT_OK ? ckpt__migration_apply(m, err) : status;
 }

@@ -25,7 +25,7 @@ ckpt_status ckpt__same_leave(same *s)
     ckpt_status status = CKPT_OK;
     for (size_t p = 0; status == CKPT_OK && p < s->count; p++) {
         part *one = &s->parts[p];
-        if (one->count || !one->changed || !m->root || ckpt__entry_of(m->root, one->name.data))
+        if (one->count || !one->changed || !m->root || ckpt__find_entry(m->root, one->name.data))
             continue; /* a file that is no shard is written, be it empty: its program asks for it by name */
         one->left = true;
         s->left++;
@@ -51,7 +51,7 @@ ckpt_status ckpt__same_metadata(same *s, const part *p, const ckpt_value **root)
         status = p->format->read(&q, &own, s->err);
     if (status < 0)
         return status;
-    ckpt_entry *had = own->root ? ckpt__entry_of(own->root, "__metadata__") : NULL;
+    const ckpt_entry *had = own->root ? ckpt__find_entry(own->root, "__metadata__") : NULL;
     size_t count = had ? had->value->entry_count : 0;
     ckpt_entry *entries = ckpt__arena_array(a, count + 1, sizeof *entries), one = {0};
     for (size_t i = 0; entries && i < count; i++) {
@@ -316,8 +316,5 @@ ckpt_status ckpt__same_index(same *s, const ckpt_entry *e, bool has_index, bool 
     ckpt_status status = own.failed ? ckpt__migration_no_memory(s->err) : write_index(s, own.data, e->value, NULL);
     const ckpt_value *key = own.failed ? NULL : ckpt__value_str(s->m->from->arena, own.data, own.size);
     ckpt__buf_free(&own);
-    if (status == CKPT_OK && !key)
-        return ckpt__migration_no_memory(s->err);
-    ((ckpt_entry *)(uintptr_t)e)->key = key; /* as it is read back; trees of migrate are its own */
-    return status;
+    return status == CKPT_OK ? ckpt__migration_replace(s->m, e->key, key, s->err) : status; /* as it is read back */
 }

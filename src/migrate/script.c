@@ -66,20 +66,23 @@ static int visit(void *ctx, const ckpt_visit *visit)
     return put < 0 ? ckpt__migration_no_memory(f->err) : 0;
 }
 
-/* *done: it was a module. */
-static ckpt_status flatten(ckpt__migration *m, ckpt_value *v, uint64_t *budget, bool *done, ckpt_error *err)
+/* *done: it was a module, and *to is a flat one. */
+static ckpt_status flatten(ckpt__migration *m, const ckpt_value *v, const ckpt_value **to, uint64_t *budget, bool *done,
+                           ckpt_error *err)
 {
     flattener f = {.m = m, .names = ckpt__hash_new(v->entry_count), .budget = budget, .err = err};
-    int walked = f.names ? ckpt_value_walk(v, 0, visit, &f, err) : ckpt__migration_no_memory(err);
+    int walked = f.names ? ckpt__value_walk_now(v, m->edits, visit, &f, err) : ckpt__migration_no_memory(err);
     *done = walked == 0;
     if (walked == 0 && !f.collision) {
         ckpt__arena *a = m->from->arena;
         ckpt_entry *entries = ckpt__arena_array(a, f.count + 1, sizeof *entries);
-        if (entries) {
+        ckpt_value *flat = entries ? ckpt__edits_copy(m->edits, v) : NULL;
+        if (flat) {
             if (f.count)
                 memcpy(entries, f.entries, f.count * sizeof *entries);
-            v->entries = entries;
-            v->entry_count = f.count;
+            flat->entries = entries;
+            flat->entry_count = f.count;
+            *to = flat;
         } else {
             walked = ckpt__migration_no_memory(err);
         }
@@ -96,13 +99,13 @@ typedef struct flattening {
 } flattening;
 
 /* The modules lie below containers and directories of files. */
-static ckpt_status flatten_if(void *ctx, ckpt_value *v, bool *below, ckpt_error *err)
+static ckpt_status flatten_if(void *ctx, const ckpt_value *v, const ckpt_value **to, bool *below, ckpt_error *err)
 {
     flattening *f = ctx;
     bool done = ckpt__is_cpp_optimizer(v);
     ckpt_status status = CKPT_OK;
     if (!done && f->budget > 0 && ckpt__is_scripted(v) && !is_container(v))
-        status = flatten(f->m, v, &f->budget, &done, err);
+        status = flatten(f->m, v, to, &f->budget, &done, err);
     *below = !done;
     return status;
 }
@@ -110,5 +113,5 @@ static ckpt_status flatten_if(void *ctx, ckpt_value *v, bool *below, ckpt_error 
 ckpt_status ckpt__migrate_flatten(ckpt__migration *m, ckpt_error *err)
 {
     flattening f = {m, 20000000};
-    return ckpt__edit_dicts(m->from->root, flatten_if, &f, err);
+    return ckpt__edit_dicts(m, flatten_if, &f, err);
 }

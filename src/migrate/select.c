@@ -11,7 +11,6 @@
 
 typedef struct cutter {
     ckpt__migration *m;
-    ckpt__cuts cuts;
     ckpt__hash *names; /* of the places that go; NULL: by number alone */
     ckpt_error *err;
 } cutter;
@@ -25,22 +24,23 @@ static ckpt_str inner_name(const ckpt_visit *v)
     return (ckpt_str){v->name.data + first.size + 1, v->name.size - first.size - 1};
 }
 
-static int cut_spot(void *ctx, const ckpt__spot *spot)
+static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     cutter *c = ctx;
-    const ckpt_value *v = spot->visit->value;
+    const ckpt_value *v = visit->value;
     const ckpt__index *x = c->m->from;
-    if (v->kind != CKPT_V_TENSOR || v->tensor >= x->tensor_count || spot->visit->cycle)
+    (void)place;
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= x->tensor_count || visit->cycle)
         return CKPT_OK;
-    ckpt_str name = spot->visit->name, inner = inner_name(spot->visit);
+    ckpt_str name = visit->name, inner = inner_name(visit);
     bool goes = c->names && ckpt__hash_get(c->names, name.data, name.size, NULL);
     if (!goes && c->names && (c->m->reader->source->directory || c->m->by_files))
         goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
     /* a place whose name is not in the list is that of the same tensor under another name, or a flat tensor's */
     if (!goes && c->m->dropped[v->tensor])
         goes = !c->names || ckpt__is_flat(x, v->tensor);
-    if (goes && !ckpt__cuts_add(&c->cuts, spot))
-        return ckpt__fail_memory(c->err, "the value tree", 0);
+    if (goes)
+        *to = NULL;
     return CKPT_OK;
 }
 
@@ -57,56 +57,56 @@ static ckpt_status cut_dropped(ckpt__migration *m, bool by_name, ckpt_error *err
             ckpt__hash_put(c.names, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
-        status = ckpt__edit_walk(x->root, cut_spot, &c, err);
-    if (status == CKPT_OK)
-        m->holes |= ckpt__cuts_apply(&c.cuts);
-    ckpt__cuts_free(&c.cuts);
+        status = ckpt__migration_rewrite(m, cut_tensor, &c, err);
     ckpt__hash_free(c.names);
     return status;
 }
 
-static int cut_named_spot(void *ctx, const ckpt__spot *spot)
+static int cut_named(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     cutter *c = ctx;
-    ckpt_str name = spot->visit->name, inner = inner_name(spot->visit);
+    ckpt_str name = visit->name, inner = inner_name(visit);
     bool goes = ckpt__hash_get(c->names, name.data, name.size, NULL);
     if (!goes && (c->m->reader->source->directory || c->m->by_files))
         goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
-    if (goes && spot->parent && !spot->visit->cycle && !ckpt__cuts_add(&c->cuts, spot))
-        return ckpt__fail_memory(c->err, "the value tree", 0);
+    if (goes && place->parent && !visit->cycle)
+        *to = NULL;
     return CKPT_OK;
 }
 
 ckpt_status ckpt__migrate_cut_named(ckpt__migration *m, ckpt__hash *names, ckpt_error *err)
 {
     cutter c = {.m = m, .names = names, .err = err};
-    ckpt_status status = ckpt__edit_walk(m->from->root, cut_named_spot, &c, err);
-    if (status == CKPT_OK)
-        m->holes |= ckpt__cuts_apply(&c.cuts);
-    ckpt__cuts_free(&c.cuts);
-    return status;
+    return ckpt__migration_rewrite(m, cut_named, &c, err);
 }
 
 /* A tensor with two names is listed twice, and its value has the number of the first. Where that went and the other stays,
  * the value is the other's from now on. */
 typedef struct renumber {
-    const ckpt__migration *m;
+    ckpt__migration *m;
     const ckpt__hash *listed; /* name -> tensor that stays */
     size_t emptied;           /* places of tensors that stay, and are None now */
     ckpt_str first;           /* the first of them */
+    ckpt_error *err;
 } renumber;
 
-static int renumber_value(void *ctx, const ckpt_visit *visit)
+static int renumber_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     renumber *r = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the reader is this call's own */
-    size_t to;
+    const ckpt_value *v = visit->value;
+    size_t other;
+    (void)place;
     if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && r->m->dropped[v->tensor] &&
-        ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to))
-        v->tensor = to;
-    if (v->kind == CKPT_V_NONE && ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &to) &&
+        ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &other)) {
+        ckpt_value *copy = ckpt__edits_copy(r->m->edits, v);
+        if (!copy)
+            return ckpt__migration_no_memory(r->err);
+        copy->tensor = other;
+        *to = copy;
+    }
+    if (v->kind == CKPT_V_NONE && ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &other) &&
         r->emptied++ == 0)
-        r->first = r->m->from->tensors[to].info.name;
+        r->first = r->m->from->tensors[other].info.name;
     return CKPT_OK;
 }
 
@@ -114,14 +114,14 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
-    renumber r = {m, listed, 0, {NULL, 0}};
+    renumber r = {m, listed, 0, {NULL, 0}, err};
     ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
         if (!m->dropped[i] && !ckpt__is_flat(x, i) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__migration_no_memory(err);
-    if (status == CKPT_OK && x->root)
-        status = (ckpt_status)ckpt_value_walk(x->root, 0, renumber_value, &r, err);
+    if (status == CKPT_OK)
+        status = ckpt__migration_rewrite(m, renumber_value, &r, err);
     ckpt__hash_free(listed);
     if (status < 0 || !r.emptied)
         return status;
@@ -210,23 +210,21 @@ typedef struct dropper {
     ckpt__migration *m;
     bool *used;  /* one a pattern of --drop: it has matched */
     bool *chose; /* one a pattern of selected(): it has matched */
-    ckpt__cuts *cuts;
     ckpt_error *err;
 } dropper;
 
 /* A pattern without wildcards may name anything of the tree, with all that is below it. */
-static int drop_value(void *ctx, const ckpt__spot *spot)
+static int drop_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
 {
     dropper *d = ctx;
     const ckpt_migrate_options *o = &d->m->options;
-    if (spot->visit->value->kind == CKPT_V_TENSOR || !spot->parent)
+    if (visit->value->kind == CKPT_V_TENSOR || !place->parent)
         return CKPT_OK;
     for (size_t k = 0; k < o->drop_count; k++) {
-        if (ckpt__rule_has_wildcard(o->drop[k]) || !ckpt__rule_matches(o->drop[k], spot->visit->name))
+        if (ckpt__rule_has_wildcard(o->drop[k]) || !ckpt__rule_matches(o->drop[k], visit->name))
             continue;
         d->used[k] = true;
-        if (!ckpt__cuts_add(d->cuts, spot))
-            return ckpt__fail_memory(d->err, "the value tree", 0);
+        *to = NULL;
     }
     return CKPT_OK;
 }
@@ -246,13 +244,7 @@ static void drop_below(dropper *d)
 /* After the tensors: places move when entries go. */
 static ckpt_status drop_values(dropper *d)
 {
-    ckpt__cuts cuts = {NULL, 0, 0};
-    d->cuts = &cuts;
-    ckpt_status status = ckpt__edit_walk(d->m->from->root, drop_value, d, d->err);
-    if (status == CKPT_OK)
-        d->m->holes |= ckpt__cuts_apply(&cuts);
-    ckpt__cuts_free(&cuts);
-    return status;
+    return ckpt__migration_rewrite(d->m, drop_value, d, d->err);
 }
 
 /* Values that went have no canonical name either. */
@@ -415,7 +407,7 @@ static void forget_params(ckpt__canon *canon, const bool *kept)
 {
     size_t slot = 0;
     for (size_t g = 0; g < canon->group_count; g++) {
-        ckpt_str *params = (ckpt_str *)(uintptr_t)canon->groups[g].params;
+        ckpt_str *params = canon->groups[g].params;
         size_t n = 0, all = canon->groups[g].param_count;
         for (size_t i = 0; i < all; i++, slot++)
             if (kept[slot])
@@ -446,7 +438,7 @@ static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_v
         for (size_t i = 0; i < count; i++)
             if (kept[i])
                 order[n++] = i;
-        status = ckpt__optimizer_turn(optimizer, order, n, group, groups, m->from->arena, err);
+        status = ckpt__optimizer_turn(m, optimizer, order, n, group, groups, err);
         forget_params(c->canon, kept);
         if (status == CKPT_OK)
             status = ckpt__migration_note(

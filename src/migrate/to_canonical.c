@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "format/native/native.h"
+#include "migrate/order.h"
 
 /* ---- canonical entries as nested dicts */
 
@@ -119,7 +120,7 @@ static const ckpt_value *list_of_names(ckpt__arena *a, const ckpt__canon_group *
 }
 
 /* optimizer.groups.<g>.params, and every canonical value. */
-static bool nest_fill(nest *n, const ckpt__canon *canon)
+static bool nest_fill(nest *n, const ckpt__canon *canon, const ckpt__edits *edits)
 {
     for (size_t i = 0; i < canon->count; i++) {
         const ckpt__canon_entry *e = &canon->entries[i];
@@ -129,7 +130,7 @@ static bool nest_fill(nest *n, const ckpt__canon *canon)
         if (!at)
             return false;
         if (!at->value && !at->first)
-            at->value = e->value;
+            at->value = ckpt__edits_now(edits, e->value);
     }
     for (size_t g = 0; g < canon->group_count; g++) {
         ckpt__buf name = {NULL, 0, 0, false};
@@ -225,11 +226,11 @@ static ckpt_status merge(const ckpt_value *canonical, const ckpt_value *rest, bo
     return *out ? CKPT_OK : ckpt__fail_memory(err, "the value tree", n);
 }
 
-ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, bool mark, ckpt__arena *arena,
-                               ckpt_report *lost, const ckpt_value **out, ckpt_error *err)
+ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *canon, const ckpt__edits *edits, bool mark,
+                               ckpt__arena *arena, ckpt_report *lost, const ckpt_value **out, ckpt_error *err)
 {
     nest n = {arena, ckpt__hash_new(canon->count), NULL, 0, 0};
-    bool made = n.by_name && nest_add(&n, NULL, "", 0) && nest_fill(&n, canon) && nest_finish(&n);
+    bool made = n.by_name && nest_add(&n, NULL, "", 0) && nest_fill(&n, canon, edits) && nest_finish(&n);
     const ckpt_value *canonical = made ? n.nodes[0]->value : NULL;
     ckpt__hash_free(n.by_name);
     free(n.nodes);
@@ -260,62 +261,13 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
 
 /* ---- flags */
 
-static const ckpt_value *with_flag(const ckpt_value *group, const ckpt__flag *flag, ckpt__arena *a)
+ckpt_status ckpt__migrate_flags(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
-    size_t n = group->entry_count, i = 0;
-    if (!entries)
-        return NULL;
-    memcpy(entries, group->entries, n * sizeof *entries);
-    while (i < n && !(entries[i].key->kind == CKPT_V_STR && ckpt__str_is(entries[i].key->text, flag->key)))
-        i++;
-    if (i == n && !flag->on)
-        return group;
-    if (i == n)
-        entries[n++].key = ckpt__value_str(a, flag->key, strlen(flag->key));
-    entries[i].value = ckpt__value_bool(a, flag->on);
-    return entries[i].key && entries[i].value ? ckpt__value_dict(a, entries, n) : NULL;
-}
-
-static const ckpt_value *with_flags(const ckpt_value *group, ckpt_optimizer_kind kind, ckpt__arena *a)
-{
-    if (group->kind != CKPT_V_DICT)
-        return group;
-    ckpt__flag flags[CKPT__FLAGS_MAX];
-    size_t n = ckpt__flags_for(kind, flags);
-    for (size_t i = 0; group && i < n; i++)
-        group = with_flag(group, &flags[i], a);
-    return group;
-}
-
-/* The dict with the value of one of its keys replaced. */
-static const ckpt_value *replaced(const ckpt_value *dict, const char *key, const ckpt_value *value, ckpt__arena *a)
-{
-    ckpt_value *copy = value ? ckpt__value_dict(a, dict->entries, dict->entry_count) : NULL;
-    for (size_t i = 0; copy && i < copy->entry_count; i++)
-        if (copy->entries[i].key->kind == CKPT_V_STR && ckpt__str_is(copy->entries[i].key->text, key))
-            ((ckpt_entry *)(uintptr_t)copy->entries)[i].value = value;
-    return copy;
-}
-
-ckpt_status ckpt__migrate_flags(const ckpt_value *root, ckpt_optimizer_kind kind, ckpt__arena *arena,
-                                const ckpt_value **out, ckpt_error *err)
-{
-    const ckpt_value *optimizer = ckpt_value_get(root, "optimizer"), *groups = ckpt_value_get(optimizer, "groups");
-    *out = root;
-    if (!groups || groups->kind != CKPT_V_DICT || optimizer->kind != CKPT_V_DICT || root->kind != CKPT_V_DICT)
+    const ckpt_value *groups = ckpt_value_get(ckpt_value_get(m->root, "optimizer"), "groups");
+    ckpt_status status = CKPT_OK;
+    if (!groups || groups->kind != CKPT_V_DICT)
         return CKPT_OK;
-    ckpt_value *copy = ckpt__value_dict(arena, groups->entries, groups->entry_count);
-    for (size_t i = 0; copy && i < copy->entry_count; i++) {
-        const ckpt_value *group = with_flags(copy->entries[i].value, kind, arena);
-        if (!group)
-            return ckpt__fail_memory(err, "the value tree", 0);
-        ((ckpt_entry *)(uintptr_t)copy->entries)[i].value = group;
-    }
-    const ckpt_value *fresh =
-        copy ? replaced(root, "optimizer", replaced(optimizer, "groups", copy, arena), arena) : NULL;
-    if (!fresh)
-        return ckpt__fail_memory(err, "the value tree", 0);
-    *out = fresh;
-    return CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < groups->entry_count; i++)
+        status = ckpt__group_set_flags(m, groups->entries[i].value, err);
+    return status == CKPT_OK ? ckpt__migration_apply(m, err) : status;
 }

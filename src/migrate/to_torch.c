@@ -48,7 +48,7 @@ static const ckpt_value *finish(const builder *b, dict *d)
 static const ckpt_value *value_of(const builder *b, const ckpt__canon_entry *e)
 {
     if (!e->is_tensor)
-        return e->value;
+        return ckpt__edits_now(b->m->edits, e->value);
     ckpt_value *v = ckpt__value_new(b->arena, CKPT_V_TENSOR);
     if (v) {
         v->tensor = e->tensor;

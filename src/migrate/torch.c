@@ -8,10 +8,10 @@
 #include "format/table.h"
 #include "model/views.h"
 
-static ckpt_entry *kept_entry(const ckpt__index *x)
+static const ckpt_entry *kept_entry(const ckpt__index *x)
 {
     bool dict = ckpt__format_of(x)->keeps_torch && x->root && x->root->kind == CKPT_V_DICT;
-    ckpt_entry *e = dict ? ckpt__entry_of(x->root, CKPT__TORCH_KEY) : NULL;
+    const ckpt_entry *e = dict ? ckpt__find_entry(x->root, CKPT__TORCH_KEY) : NULL;
     return e && e->value->kind == CKPT_V_BYTES ? e : NULL;
 }
 
@@ -40,17 +40,21 @@ static const ckpt_value *mark_files(ckpt__migration *m)
     return copy;
 }
 
-static void read_mark(ckpt__migration *m)
+static ckpt_status read_mark(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_value *root = (ckpt_value *)(uintptr_t)m->from->root;
+    const ckpt_value *root = m->from->root;
     if (root->kind != CKPT_V_DICT || !root->state || root->state->kind != CKPT_V_DICT ||
-        !ckpt__entry_of(root->state, FILES_KEY))
-        return;
-    root->state = NULL;
-    root->class_name = (ckpt_str){NULL, 0};
-    root->origin = NULL;
+        !ckpt__find_entry(root->state, FILES_KEY))
+        return CKPT_OK;
+    ckpt_value *plain = ckpt__value_new(m->from->arena, CKPT_V_DICT);
+    if (!plain)
+        return ckpt__migration_no_memory(err);
+    plain->entries = root->entries;
+    plain->entry_count = root->entry_count;
     m->by_files = true;
     m->from->kind = "directory";
+    ckpt_status status = ckpt__migration_replace(m, root, plain, err);
+    return status == CKPT_OK ? ckpt__migration_apply(m, err) : status;
 }
 
 /* ---- as if it were the torch file */
@@ -171,16 +175,17 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     x->root = root;
     x->format = ckpt__format_torch.name;
     m->became_torch = true;
-    read_mark(m);
-    return closed && edits_content(m) && !m->options.weights_only ? note_closed(m, closed, err) : CKPT_OK;
+    status = read_mark(m, err);
+    return status == CKPT_OK && closed && edits_content(m) && !m->options.weights_only ? note_closed(m, closed, err)
+                                                                                       : status;
 }
 
-static void take_out(ckpt_value *root, const ckpt_entry *e)
+/* An entry of the root goes. */
+static ckpt_status take_out(ckpt__migration *m, const ckpt_entry *e, ckpt_error *err)
 {
-    ckpt_entry *entries = (ckpt_entry *)(uintptr_t)root->entries; /* trees of migrate are its own */
-    size_t at = (size_t)(e - entries);
-    memmove(entries + at, entries + at + 1, (root->entry_count - at - 1) * sizeof *entries);
-    root->entry_count--;
+    const ckpt_value *root = m->from->root;
+    const ckpt__spot place = {e->value, root, root, (size_t)(e - root->entries), false};
+    return ckpt__edits_drop(m->edits, &place) ? ckpt__migration_apply(m, err) : ckpt__migration_no_memory(err);
 }
 
 /* Is the tensor all of its storage, in C order? */
@@ -372,12 +377,13 @@ static ckpt_status edit_along(ckpt__migration *m, const ckpt_entry *e, ckpt_erro
         note_before(m->from, &b) ? try_along(m, e->value->text, &b, &along, err) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK && !along) {
         take_back(m, &b);
-        take_out((ckpt_value *)(uintptr_t)m->from->root, e);
+        status = take_out(m, e, err);
+    }
+    if (status == CKPT_OK && !along)
         status = ckpt__migration_note(
             m, CKPT_SEVERITY_NOTE, "structure-dropped", (ckpt_str){NULL, 0}, err,
             "the structure of the torch file that it was made from cannot be changed along, and is left "
             "out: --to torch will make one of the names");
-    }
     free_before(&b);
     return status;
 }
@@ -393,8 +399,7 @@ ckpt_status ckpt__migrate_torch_open(ckpt__migration *m, ckpt_error *err)
         return become_torch(m, e->value->text, err);
     if (m->format->keeps_torch && !m->options.weights_only)
         return edits(m) ? edit_along(m, e, err) : CKPT_OK;
-    take_out((ckpt_value *)(uintptr_t)m->from->root, e);
-    return CKPT_OK;
+    return take_out(m, e, err);
 }
 
 /* ---- keeping it */
@@ -421,14 +426,12 @@ ckpt_status ckpt__migrate_torch_keep(ckpt__migration *m, const ckpt_value **kept
     if (!ckpt__migrate_torch_keeps(m))
         return CKPT_OK;
     ckpt__write_request q = {.index = m->index, .tensors = m->chosen, .count = m->chosen_count};
-    ckpt__torch_pickling p = {
-        .index = m->index, .source = m->from, .root = m->from->root, .lost = m->lost, .kept = true};
+    ckpt__torch_pickling p = {.index = m->index, .source = m->from, .edits = m->edits, .lost = m->lost, .kept = true};
     size_t *record_of = NULL;
-    ckpt_status status = CKPT_OK;
-    if (ckpt__migrate_in_files(m) && !(p.root = mark_files(m)))
+    ckpt_status status = m->kind != CKPT_OPTIMIZER_DEFAULT ? ckpt__migrate_torch_flags(m, err) : CKPT_OK;
+    p.root = m->from->root;
+    if (status == CKPT_OK && ckpt__migrate_in_files(m) && !(p.root = mark_files(m)))
         status = ckpt__migration_no_memory(err);
-    if (status == CKPT_OK && m->kind != CKPT_OPTIMIZER_DEFAULT)
-        status = ckpt__migrate_torch_flags(m, err);
     if (status == CKPT_OK)
         status = ckpt__native_records(&q, &record_of, err);
     ckpt__heap_trim(); /* its entries */

@@ -1,5 +1,5 @@
 /* model/walk.c - one visit a node of a value tree, iteratively: files choose its depth and its cycles. */
-#include "model/index.h"
+#include "model/rewrite.h"
 
 #include <stdlib.h>
 
@@ -38,6 +38,7 @@ typedef struct walker {
     size_t open_mask;
     uint64_t nodes, max_nodes;
     bool choosy;
+    const ckpt__edits *edits; /* values are seen as what they are now; NULL: as they are */
     ckpt_visit_fn fn;
     void *ctx;
     ckpt_error *err;
@@ -120,6 +121,12 @@ static void put_number(ckpt__buf *b, int64_t number)
     ckpt__buf_add(b, digits + at, sizeof digits - at);
 }
 
+/* The value as it is now. */
+static const ckpt_value *now(const walker *w, const ckpt_value *v)
+{
+    return w->edits ? ckpt__edits_now(w->edits, v) : v;
+}
+
 /* Appends the key to the name and notes it in the path. */
 static int put_key(walker *w, frame *f, const ckpt_key *key, const ckpt_value *other)
 {
@@ -159,6 +166,7 @@ static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, co
 {
     frame *f = &w->frames[w->depth - 1];
     w->name.size = f->name_size;
+    v = now(w, v);
     int status = put_key(w, f, key, other_key);
     if (status)
         return status;
@@ -175,6 +183,7 @@ static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, co
     status = visit(w, v, inside, NULL, w->depth);
     if (w->choosy && status == NOT_BELOW)
         return CKPT_OK;
+    v = now(w, v);
     if (status || !is_container(v))
         return status;
     return push(w, v, inside, true);
@@ -197,7 +206,7 @@ static int entry(walker *w, const ckpt_entry *e, bool inside)
  * dicts is (__dict__, slots); anything else is a child named `state`. */
 static int state_child(walker *w, frame *f, bool *more)
 {
-    const ckpt_value *s = f->value->state;
+    const ckpt_value *s = now(w, f->value->state);
     size_t skip = f->next++;
     *more = true;
     if (s && s->kind == CKPT_V_DICT) {
@@ -205,11 +214,12 @@ static int state_child(walker *w, frame *f, bool *more)
             return entry(w, &s->entries[skip], true);
     } else if (s && s->kind == CKPT_V_TUPLE && s->item_count == 2) {
         for (size_t i = 0; i < 2; i++) {
-            if (s->items[i]->kind != CKPT_V_DICT)
+            const ckpt_value *half = now(w, s->items[i]);
+            if (half->kind != CKPT_V_DICT)
                 continue;
-            if (skip < s->items[i]->entry_count)
-                return entry(w, &s->items[i]->entries[skip], true);
-            skip -= s->items[i]->entry_count;
+            if (skip < half->entry_count)
+                return entry(w, &half->entries[skip], true);
+            skip -= half->entry_count;
         }
     } else if (s && s->kind != CKPT_V_NONE && skip == 0) {
         ckpt_key key = {{"state", 5}, 0, false};
@@ -264,12 +274,19 @@ static int advance(walker *w)
     return CKPT_OK;
 }
 
-static int walk(const ckpt_value *root, uint64_t max_nodes, bool choosy, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
+static int walk(const ckpt_value *root, uint64_t max_nodes, bool choosy, const ckpt__edits *edits, ckpt_visit_fn fn,
+                void *ctx, ckpt_error *err)
 {
-    walker w = {
-        .max_nodes = max_nodes ? max_nodes : max_nodes_default, .choosy = choosy, .fn = fn, .ctx = ctx, .err = err};
+    walker w = {.max_nodes = max_nodes ? max_nodes : max_nodes_default,
+                .choosy = choosy,
+                .edits = edits,
+                .fn = fn,
+                .ctx = ctx,
+                .err = err};
     w.nodes = 1;
+    root = ckpt__edits_now(edits, root);
     int status = visit(&w, root, false, NULL, 0);
+    root = ckpt__edits_now(edits, root);
     if (!status && is_container(root))
         status = push(&w, root, false, false);
     while (!status && w.depth)
@@ -286,7 +303,12 @@ int ckpt_value_walk(const ckpt_value *root, uint64_t max_nodes, ckpt_visit_fn fn
 {
     if (!fn)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_value_walk", "a NULL function");
-    return root ? walk(root, max_nodes, false, fn, ctx, err) : CKPT_OK;
+    return root ? walk(root, max_nodes, false, NULL, fn, ctx, err) : CKPT_OK;
+}
+
+int ckpt__value_walk_now(const ckpt_value *root, const ckpt__edits *edits, ckpt_visit_fn fn, void *ctx, ckpt_error *err)
+{
+    return root ? walk(root, 0, false, edits, fn, ctx, err) : CKPT_OK;
 }
 
 /* ---- one value by its path */
@@ -326,7 +348,7 @@ ckpt_status ckpt_value_find(const ckpt_value *root, const char *path, const ckpt
     if (!path || !out)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_value_find", "a NULL path, or no place for the value");
     search s = {.path = path, .size = strlen(path)};
-    int status = root ? walk(root, 0, true, on_the_way, &s, err) : CKPT_OK;
+    int status = root ? walk(root, 0, true, NULL, on_the_way, &s, err) : CKPT_OK;
     if (status < 0)
         return (ckpt_status)status;
     *out = s.found;

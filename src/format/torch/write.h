@@ -10,6 +10,7 @@
 #define CKPT_TORCH_WRITE_H
 #include "codec/pickle_write.h"
 #include "format/format.h"
+#include "model/rewrite.h"
 
 ckpt_status ckpt__torch_write(const ckpt__write_request *request, ckpt__recipe **out, ckpt_error *err);
 
@@ -19,6 +20,7 @@ ckpt_status ckpt__torch_write(const ckpt__write_request *request, ckpt__recipe *
 typedef struct ckpt__torch_pickling {
     const ckpt__index *index;  /* what is written */
     const ckpt__index *source; /* what was read: pickle nodes that stand for storages are known to it */
+    const ckpt__edits *edits;  /* what the values of those nodes have become; NULL: they are what they were */
     const ckpt_value *root;
     ckpt_report *lost; /* NULL: nobody asks */
     /* The pickle that a native file keeps: the key of a storage is the number of the tensor in the index that views it, or
@@ -35,13 +37,13 @@ typedef struct ckpt__torch_pickling {
 ckpt_status ckpt__torch_pickle(ckpt__torch_pickling *p, ckpt__buf *out, ckpt_error *err);
 /* An object (defaultdict, deque) whose entries or items are written from its value, so that some can go; those of
  * other objects are written as they were read, each from its own value. */
-bool ckpt__torch_holds(const ckpt_value *v);
+bool ckpt__torch_holds(const ckpt__edits *edits, const ckpt_value *v);
 /* A tensor that is an opaque object to the tree: of a structure that a native file keeps, one that is no record of its own. */
 bool ckpt__torch_is_closed(const ckpt_value *v);
-/* Is v such a tensor of a subclass with bytes of its own (not a shell around others)? It becomes the tensor that it is made of,
- * without attributes; false: no memory. */
+/* Is v such a tensor of a subclass with bytes of its own (not a shell around others)? The other is the tensor that it is made of,
+ * without attributes, in the arena; NULL: no memory. */
 bool ckpt__torch_is_subclass(const ckpt_value *v);
-bool ckpt__torch_unclass(ckpt_value *v, ckpt__arena *a);
+const ckpt_value *ckpt__torch_unclass(const ckpt_value *v, ckpt__arena *a);
 /* Is v such a tensor, or a storage by itself, of a storage that is not whole? *storage: the first that is not. */
 bool ckpt__torch_looks_at(const ckpt__index *x, const ckpt_value *v, const bool *whole, size_t *storage);
 
@@ -111,6 +113,8 @@ typedef struct ckpt__torch_spot {
     size_t whole;        /* 1 + a tensor that is all of it, in C order; 0: there is none */
 } ckpt__torch_spot;
 
+/* The value of a node that was read, as it is now; NULL: it has none. */
+const ckpt_value *ckpt__torch_user(const ckpt__torch_writer *w, const ckpt__pickle_node *n);
 /* The node to write for a value, or for a node that was read; made when first asked for, and filled when its turn comes. NULL:
  * no memory. */
 ckpt__out *ckpt__torch_put_value(ckpt__torch_writer *w, const ckpt_value *v);

@@ -237,20 +237,22 @@ bool ckpt__torch_is_subclass(const ckpt_value *v)
            !ckpt__str_is(function->u.global->name, "_rebuild_wrapper_subclass");
 }
 
-bool ckpt__torch_unclass(ckpt_value *v, ckpt__arena *a)
+const ckpt_value *ckpt__torch_unclass(const ckpt_value *v, ckpt__arena *a)
 {
     const ckpt__pickle_object *o = ((const ckpt__node *)v->origin)->u.object;
     ckpt__node *node = ckpt__arena_alloc(a, sizeof *node);
     ckpt__pickle_object *call = ckpt__arena_alloc(a, sizeof *call);
-    if (!node || !call)
-        return false;
+    ckpt_value *made = ckpt__value_new(a, v->kind);
+    if (!node || !call || !made)
+        return NULL;
     *call = (ckpt__pickle_object){.call = o->call,
                                   .callable = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 0), /* only read */
                                   .args = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 2)};
     node->kind = CKPT__P_OBJECT;
     node->u.object = call;
-    v->origin = node;
-    v->state = NULL;
-    v->class_name = ckpt__s("torch.Tensor");
-    return true;
+    *made = *v;
+    made->origin = node;
+    made->state = NULL;
+    made->class_name = ckpt__s("torch.Tensor");
+    return made;
 }

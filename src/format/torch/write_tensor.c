@@ -307,7 +307,7 @@ static bool put_state(writer *w, const ckpt__pickle_object *from, ckpt__pickle_o
 /* A tensor inside a call: one that has a number of its own goes by that. */
 static ckpt__out *put_inner(tensor *x, const ckpt__node *n, int depth)
 {
-    const ckpt_value *v = n->user;
+    const ckpt_value *v = ckpt__torch_user(x->w, n);
     ckpt__out *callable, *args;
     if ((v && v->kind == CKPT_V_TENSOR && v->origin == n) || !ckpt__torch_is_tensor(n))
         return ckpt__torch_put_node(x->w, n);
@@ -557,7 +557,7 @@ static ckpt_str inner_device(const writer *w, const ckpt__node *n)
     stack[depth++] = n;
     while (depth && looked++ < 256) {
         n = stack[--depth];
-        const ckpt_value *v = n->user;
+        const ckpt_value *v = ckpt__torch_user(w, n);
         bool listed = v && v->kind == CKPT_V_TENSOR && v->tensor < w->p->index->tensor_count;
         if (listed && w->p->index->tensors[v->tensor].info.device.data)
             return w->p->index->tensors[v->tensor].info.device;

@@ -35,6 +35,11 @@ ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
 
 /* ---- which node is to be made */
 
+const ckpt_value *ckpt__torch_user(const writer *w, const ckpt__node *n)
+{
+    return w->p->edits ? ckpt__edits_now(w->p->edits, n->user) : n->user;
+}
+
 /* By addresses, which are ours: a table for the text of files would take three times the memory. */
 static ckpt__torch_made *slot_of(const writer *w, const void *identity)
 {
@@ -116,6 +121,8 @@ ckpt__out *ckpt__torch_put_bool(writer *w, bool value)
 
 ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
 {
+    if (w->p->edits)
+        v = ckpt__edits_now(w->p->edits, v); /* of a call's argument, which no walk of the tree comes to */
     switch (v->kind) {
     case CKPT_V_NONE:
         return ckpt__pickle_make(w->arena, CKPT__P_NONE);
@@ -132,7 +139,7 @@ ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
     }
     /* A copy of a value that kept its origin is another object than the value. */
     const ckpt__node *origin = v->origin;
-    bool own = origin && origin->user == v;
+    bool own = origin && ckpt__torch_user(w, origin) == v;
     if (v->kind == CKPT_V_STR && own && origin->kind == CKPT__P_STR && ckpt__str_equal(origin->u.text, v->text))
         return copy_text(w, origin);
     if (v->kind == CKPT_V_STR)
@@ -142,8 +149,9 @@ ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
 
 ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
 {
-    if (n->user)
-        return ckpt__torch_put_value(w, n->user);
+    const ckpt_value *user = ckpt__torch_user(w, n);
+    if (user)
+        return ckpt__torch_put_value(w, user);
     switch (n->kind) {
     case CKPT__P_BOOL:
         return ckpt__torch_put_bool(w, n->boolean);
@@ -193,7 +201,7 @@ static bool copy_global(writer *w, const ckpt__node *from, ckpt__out *to)
 
 ckpt__out *ckpt__torch_put_callable(writer *w, const ckpt__node *n)
 {
-    const ckpt_value *v = n->user;
+    const ckpt_value *v = ckpt__torch_user(w, n);
     if (n->kind != CKPT__P_GLOBAL || !v || v->kind == CKPT_V_CLASS)
         return ckpt__torch_put_node(w, n);
     ckpt__out *to = ckpt__pickle_make(w->arena, CKPT__P_GLOBAL);
@@ -227,10 +235,11 @@ static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_lis
     return true;
 }
 
-bool ckpt__torch_holds(const ckpt_value *v)
+bool ckpt__torch_holds(const ckpt__edits *edits, const ckpt_value *v)
 {
     const ckpt__node *n = v->origin;
-    if (v->kind != CKPT_V_OBJECT || !n || n->user != v || n->kind != CKPT__P_OBJECT || n->u.object->kwargs)
+    if (v->kind != CKPT_V_OBJECT || !n || ckpt__edits_now(edits, n->user) != v || n->kind != CKPT__P_OBJECT ||
+        n->u.object->kwargs)
         return false;
     const ckpt__pickle_object *o = n->u.object;
     if (ckpt__pickle_is_global(o->callable, "collections", "defaultdict"))
@@ -313,7 +322,7 @@ static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
 
 /* Can what is written for it be called, and is the call no other than it was? The class of a module may be torch.nn.Linear; one of
  * torch's own functions would make a tensor of what is none here. */
-static bool is_callable(const ckpt__node *n)
+static bool is_callable(const writer *w, const ckpt__node *n)
 {
     const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? wrapped_class(n) : NULL;
     if (class) {
@@ -322,14 +331,14 @@ static bool is_callable(const ckpt__node *n)
     }
     if (n->kind != CKPT__P_OBJECT)
         return n->kind == CKPT__P_GLOBAL;
-    const ckpt_value *v = n->user; /* --plain may have made a string or a dict of it */
+    const ckpt_value *v = ckpt__torch_user(w, n); /* --plain may have made a string or a dict of it */
     return !v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_TENSOR || (v->kind == CKPT_V_DICT && v->class_name.data);
 }
 
 static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
 {
     const ckpt__pickle_object *from = node->u.object;
-    if (!is_callable(from->callable) || (from->setter && !is_callable(from->setter))) {
+    if (!is_callable(w, from->callable) || (from->setter && !is_callable(w, from->setter))) {
         to->kind = CKPT__P_NONE;
         return ckpt__torch_put_lost(w, SIZE_MAX, "the result of calling what %s becomes None",
                                     from->callable->kind == CKPT__P_PERSISTENT ? "a persistent id stands for"
@@ -351,8 +360,8 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
     if (!o->callable || !o->args || (from->kwargs && !o->kwargs) || (from->state && !o->state) ||
         (from->setter && !o->setter))
         return false;
-    const ckpt_value *v = node->user;
-    if (v && ckpt__torch_holds(v))
+    const ckpt_value *v = ckpt__torch_user(w, node);
+    if (v && ckpt__torch_holds(w->p->edits, v))
         return put_held(w, v, o);
     return copy_list(w, &from->items, &o->items) && copy_list(w, &from->entries, &o->entries);
 }

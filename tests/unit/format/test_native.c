@@ -159,7 +159,8 @@ static void free_model(model *m)
 static ckpt_status write_native(const model *m, ckpt_report *lost, ckpt__buf *out, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = {m->x, m->all, m->x->tensor_count, m->root, 12, false, lost, NULL, NULL, false};
+    ckpt__write_request q = {
+        .index = m->x, .tensors = m->all, .count = m->x->tensor_count, .root = m->root, .step = 12, .lost = lost};
     ckpt_status status = ckpt__format_native.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, m->storages, out, err);
@@ -348,7 +349,8 @@ static ckpt_status write_small(model *m, ckpt__buf *file, ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
     ckpt_entry e = {ckpt__value_str(m->x->arena, "rng", 3), raw(m->x->arena, CKPT_V_BYTES, payload, 100)};
-    ckpt__write_request q = {m->x, m->all, 4, ckpt__value_dict(m->x->arena, &e, 1), 12, false, NULL, NULL, NULL, false};
+    ckpt__write_request q = {
+        .index = m->x, .tensors = m->all, .count = 4, .root = ckpt__value_dict(m->x->arena, &e, 1), .step = 12};
     ckpt_status status = ckpt__format_native.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, m->storages, file, err);
@@ -612,7 +614,7 @@ static void put_step_file(const char *dir, const char *name, model *m, const siz
     char path[256];
     ckpt__buf file = {0};
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = {m->x, tensors, n, root, step, false, NULL, NULL, NULL, false};
+    ckpt__write_request q = {.index = m->x, .tensors = tensors, .count = n, .root = root, .step = step};
     ck_assert_int_eq(ckpt__format_native.write(&q, &r, NULL), CKPT_OK);
     ck_assert_int_eq(apply_recipe(r, m->payloads, m->storages, &file, NULL), CKPT_OK);
     ckpt__recipe_free(r);
@@ -751,7 +753,7 @@ START_TEST(many_tensors)
         payloads[i] = payload;
     }
     size_t *all = all_tensors(x);
-    ckpt__write_request q = {x, all, N, NULL, 1, false, NULL, NULL, NULL, false};
+    ckpt__write_request q = {.index = x, .tensors = all, .count = N, .step = 1};
     ck_assert_int_eq(ckpt__format_native.write(&q, &r, &err), CKPT_OK);
     ck_assert_int_eq(apply_recipe(r, payloads, NULL, &file, &err), CKPT_OK);
     ck_assert_msg(r->segments[0].size < 110 * N, "%llu", (unsigned long long)r->segments[0].size);

@@ -247,7 +247,8 @@ static ckpt_status write_plain(const model *m, const ckpt_value *root, ckpt_repo
                                ckpt_error *err)
 {
     ckpt__recipe *r = NULL;
-    ckpt__write_request q = {m->x, m->all, m->x->tensor_count, root, 7, false, lost, NULL, NULL, false};
+    ckpt__write_request q = {
+        .index = m->x, .tensors = m->all, .count = m->x->tensor_count, .root = root, .step = 7, .lost = lost};
     ckpt_status status = ckpt__format_safetensors.write(&q, &r, err);
     if (status == CKPT_OK)
         status = apply_recipe(r, m->payloads, NULL, out, err);
