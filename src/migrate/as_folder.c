@@ -51,7 +51,7 @@ static ckpt_status find_parts(same *s)
         if (status < 0)
             break;
         part *p = &s->parts[s->part_of[i]];
-        bool more = s->m->dropped[i] || s->m->casts[i] != CKPT_DTYPE_NONE;
+        bool more = ckpt__stays_behind(s->m, i) || s->m->ledger.rows[i].own != CKPT__OWN_NONE;
         p->changed |= more || !same_tag(from->tensors[i].info.device, to->tensors[i].info.device);
         p->other |= more;
     }

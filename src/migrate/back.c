@@ -100,7 +100,7 @@ static ckpt_status sum_source(const summing *s, ckpt__summer *by, const look *l,
 {
     const ckpt__migration *m = s->c->m;
     const ckpt_tensor_info *from = &m->from->tensors[l->tensor].info, *to = &m->index->tensors[l->tensor].info;
-    ckpt_dtype cast = m->casts ? m->casts[l->tensor] : CKPT_DTYPE_NONE;
+    ckpt_dtype cast = ckpt__own_dtype(m, l->tensor);
     bool converts = cast != CKPT_DTYPE_NONE && cast != from->dtype;
     written *w = &s->c->tensors[l->of];
     return ckpt__sum_tensor(by, l->tensor, converts ? cast : from->dtype,
@@ -269,7 +269,7 @@ static ckpt_status note_gone(checker *c)
     ckpt__buf text = {0};
     bool ok = true;
     for (size_t i = 0; ok && m->same && i < m->from->tensor_count; i++) {
-        if (!m->dropped[i])
+        if (!ckpt__stays_behind(m, i))
             continue;
         c->gone = c->gone ? c->gone : ckpt__hash_new(64);
         ok = c->gone && put_place(&text, &m->from->tensors[i].info);

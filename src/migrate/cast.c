@@ -140,8 +140,8 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
 
 static bool names(const caster *c, const rule *r, size_t i)
 {
-    return matches(r, c->m->canonical[i]) || matches(r, c->m->index->tensors[i].info.name) ||
-           matches(r, c->m->from->tensors[i].info.name) || (i < c->m->read_count && matches(r, c->m->first_names[i]));
+    return matches(r, c->m->ledger.rows[i].canonical) || matches(r, c->m->index->tensors[i].info.name) ||
+           matches(r, c->m->from->tensors[i].info.name) || (i < c->m->ties.count && matches(r, c->m->ties.names[i]));
 }
 
 /* Rules behind the one that has taken tensor i: what they match there they do not get. */
@@ -161,7 +161,7 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         const ckpt_tensor_info *t = &x->tensors[i].info;
         by[i] = SIZE_MAX;
-        if (c->m->dropped[i] || part[i])
+        if (ckpt__stays_behind(c->m, i) || part[i])
             continue;
         for (size_t k = 0; k < c->count; k++) {
             rule *r = &c->rules[k];
@@ -187,8 +187,12 @@ static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *b
 
 static ckpt_status note_unused(caster *c)
 {
-    ckpt__rule_names all = {c->m->index, c->m->canonical, NULL, NULL};
-    ckpt_status status = CKPT_OK;
+    const size_t tensors = c->m->index->tensor_count;
+    ckpt_str *canonical = calloc(tensors + 1, sizeof *canonical);
+    ckpt__rule_names all = {c->m->index, canonical, NULL, NULL};
+    ckpt_status status = canonical ? CKPT_OK : ckpt__migration_no_memory(c->err);
+    for (size_t i = 0; canonical && i < tensors; i++)
+        canonical[i] = c->m->ledger.rows[i].canonical;
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++) {
         const rule *r = &c->rules[k], *first = &c->rules[r->by];
         char said[300], why[400] = "converts nothing: no name matches";
@@ -209,13 +213,13 @@ static ckpt_status note_unused(caster *c)
         else
             status = ckpt__rule_unused(c->m, said, why, r->taken ? NULL : r->glob, &all, c->err);
     }
+    free(canonical);
     return status;
 }
 
 /* A tensor is listed once a name, and its value has the number of the first. */
 typedef struct tie_finder {
-    size_t *one_of;           /* m->one_of */
-    size_t count;             /* entries of one_of */
+    ckpt__ties *ties;
     const ckpt__hash *listed; /* name -> tensor */
 } tie_finder;
 
@@ -223,9 +227,9 @@ static int find_tie(void *ctx, const ckpt_visit *visit)
 {
     const tie_finder *f = ctx;
     size_t at, first = visit->value->tensor;
-    if (visit->value->kind == CKPT_V_TENSOR && first < f->count &&
+    if (visit->value->kind == CKPT_V_TENSOR && first < f->ties->count &&
         ckpt__hash_get(f->listed, visit->name.data, visit->name.size, &at))
-        f->one_of[at] = first;
+        f->ties->one_of[at] = first;
     return CKPT_OK;
 }
 
@@ -233,27 +237,36 @@ ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
-    m->one_of = calloc(x->tensor_count + 1, sizeof *m->one_of);
-    m->first_names = calloc(x->tensor_count + 1, sizeof *m->first_names);
-    ckpt_status status = listed && m->one_of && m->first_names ? CKPT_OK : ckpt__migration_no_memory(err);
+    ckpt__ties *t = &m->ties;
+    t->one_of = calloc(x->tensor_count + 1, sizeof *t->one_of);
+    t->names = calloc(x->tensor_count + 1, sizeof *t->names);
+    ckpt_status status = listed && t->one_of && t->names ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
         ckpt_str name = x->tensors[i].info.name;
-        m->one_of[i] = i;
-        if (!m->dropped[i] && !ckpt__is_flat(x, i) && ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
+        t->one_of[i] = i;
+        if (!ckpt__stays_behind(m, i) && !ckpt__is_flat(x, i) &&
+            ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
             status = ckpt__migration_no_memory(err);
     }
-    m->read_count = status == CKPT_OK ? x->tensor_count : 0;
-    tie_finder f = {m->one_of, x->tensor_count, listed};
+    t->count = status == CKPT_OK ? x->tensor_count : 0;
+    tie_finder f = {t, listed};
     if (status == CKPT_OK && x->root)
         status = (ckpt_status)ckpt_value_walk(x->root, 0, find_tie, &f, err);
     for (size_t i = 0; status == CKPT_OK && i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
         size_t at = e->tensor;
         if (e->is_tensor && (ckpt__hash_get(listed, e->own.data, e->own.size, &at) || at < x->tensor_count))
-            m->first_names[at] = e->name;
+            t->names[at] = e->name;
     }
     ckpt__hash_free(listed);
     return status;
+}
+
+void ckpt__ties_free(ckpt__ties *t)
+{
+    free(t->one_of);
+    free(t->names);
+    *t = (ckpt__ties){0};
 }
 
 /* A tensor under several names is one: the first rule that matches any of them is for all. */
@@ -261,8 +274,8 @@ static void join_names(const caster *c, ckpt_dtype *out, size_t *by)
 {
     const ckpt__migration *m = c->m;
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < m->read_count; i++) {
-            size_t to = pass ? i : m->one_of[i], from = pass ? m->one_of[i] : i;
+        for (size_t i = 0; i < m->ties.count; i++) {
+            size_t to = pass ? i : m->ties.one_of[i], from = pass ? m->ties.one_of[i] : i;
             if (to != from && by[from] < by[to]) {
                 by[to] = by[from];
                 out[to] = out[from];
@@ -277,9 +290,9 @@ static void find_weights(caster *c)
         for (size_t i = 0; !c->rules[k].weights && i < x->tensor_count; i++) {
             const ckpt_tensor_info *t = &x->tensors[i].info;
             bool weight = !t->state_key.data && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER);
-            c->rules[k].weights =
-                weight && (may_match(&c->rules[k], t->name) || may_match(&c->rules[k], c->m->canonical[i]) ||
-                           may_match(&c->rules[k], from->tensors[i].info.name));
+            c->rules[k].weights = weight && (may_match(&c->rules[k], t->name) ||
+                                             may_match(&c->rules[k], c->m->ledger.rows[i].canonical) ||
+                                             may_match(&c->rules[k], from->tensors[i].info.name));
         }
 }
 

@@ -42,7 +42,7 @@ ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && !m->same && i < m->index->tensor_count; i++) {
-        ckpt_dtype is = m->dropped[i] ? CKPT_DTYPE_NONE : m->index->tensors[i].info.dtype;
+        ckpt_dtype is = ckpt__stays_behind(m, i) ? CKPT_DTYPE_NONE : m->index->tensors[i].info.dtype;
         if (is == CKPT_F4 && m->torch)
             status = set_float4(m, i, CKPT_F4_E2M1_X2, err);
         else if (is == CKPT_F4_E2M1_X2 && m->format->logical_float4)

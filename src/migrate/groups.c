@@ -85,8 +85,8 @@ static ckpt_status find_owners(grouper *g)
     const ckpt__canon *c = g->m->canon;
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
-        if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data || g->m->dropped[e->tensor] ||
-            e->name.size <= HEAD || memcmp(e->name.data, head, HEAD) != 0)
+        if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data ||
+            ckpt__stays_behind(g->m, e->tensor) || e->name.size <= HEAD || memcmp(e->name.data, head, HEAD) != 0)
             continue; /* gradients and averages are of parameters too */
         owner *o = owner_of(g, e->param);
         if (!o)
@@ -241,7 +241,6 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
     ckpt__buf_free(&name);
     if (!bytes || !s || !t || !kept.data)
         return ckpt__migration_no_memory(g->err);
-    m->dropped[x->tensor_count - 1] = m->dropped[x->tensor_count] = false;
     *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = kept, .unit = 4, .dtype = CKPT_F32};
     s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
     t->info.name = kept;
@@ -269,11 +268,10 @@ static ckpt_status make_step(grouper *g, owner *o, int64_t step)
 static ckpt_status make_room(grouper *g)
 {
     ckpt__migration *m = g->m;
-    bool *dropped = realloc(m->dropped, m->from->tensor_count + g->count + 1);
-    m->dropped = dropped ? dropped : m->dropped;
+    bool rows = ckpt__ledger_reach(&m->ledger, m->from->tensor_count + g->count);
     ckpt__canon_entry *entries = realloc(m->canon->entries, (m->canon->count + g->count + 1) * sizeof *entries);
     m->canon->entries = entries ? entries : m->canon->entries;
-    return dropped && entries ? CKPT_OK : ckpt__migration_no_memory(g->err);
+    return rows && entries ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 
 /* The one step of the checkpoint: bound as "step", or the file's own. -1: none. */

@@ -67,10 +67,10 @@ static ckpt_status read_sequence(conversion *t, const ckpt_value *dict, ckpt_str
     return CKPT_OK;
 }
 
-static void drop(conversion *t, const ckpt_value *v)
+static void leave(conversion *t, const ckpt_value *v, ckpt__fate fate)
 {
     if (v->kind == CKPT_V_TENSOR && v->tensor < t->m->from->tensor_count)
-        t->m->dropped[v->tensor] = true;
+        ckpt__leave_one(t->m, v->tensor, fate);
 }
 
 /* ---- one parameter's state */
@@ -83,13 +83,8 @@ static ckpt_status step_tensor(conversion *t, int64_t step, ckpt_value **out)
     char *bytes = ckpt__arena_copy(t->arena, (const char *)&number, sizeof number);
     ckpt__storage *s = ckpt__index_add_storage(x);
     ckpt__tensor *made = ckpt__index_add_tensor(x);
-    bool *dropped = realloc(t->m->dropped, x->tensor_count + 1);
-    if (dropped) {
-        t->m->dropped = dropped;
-        dropped[x->tensor_count - 1] = dropped[x->tensor_count] = false;
-    }
     *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
-    if (!bytes || !s || !made || !dropped || !*out)
+    if (!bytes || !s || !made || !*out || !ckpt__ledger_reach(&t->m->ledger, x->tensor_count))
         return ckpt__migration_no_memory(t->err);
     *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32};
     s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
@@ -123,7 +118,7 @@ static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ck
         return status < 0 ? status
                           : ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "the optimizer's list '%.*s' has a hole",
                                        (int)(head.size < 100 ? head.size - 1 : 100), head.data);
-    drop(t, e->value);
+    leave(t, e->value, CKPT__FATE_COUNTED);
     entries[*n].key = ckpt__value_str(t->arena, head.data, head.size - 1);
     entries[*n].value = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
     return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__migration_no_memory(t->err);
@@ -188,7 +183,7 @@ static ckpt_status turn_group(conversion *t, const ckpt_value *group, const ckpt
             return ckpt__migration_no_memory(t->err);
     }
     for (size_t i = 0; i < group->entry_count; i++)
-        drop(t, group->entries[i].value); /* params/size */
+        leave(t, group->entries[i].value, CKPT__FATE_COUNTED); /* params/size */
     entries[more].key = ckpt__value_str(t->arena, "params", 6);
     entries[more].value = ckpt__value_list(t->arena, CKPT_V_LIST, params.items, params.count);
     if (entries[more].key && entries[more].value)
@@ -225,7 +220,7 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
             status = ckpt__migration_note(t->m, CKPT_SEVERITY_WARNING, "dead-state", key, t->err,
                                           "a state of the optimizer whose parameter is in no group: left out");
             for (size_t k = 0; k < state->entry_count; k++)
-                drop(t, state->entries[k].value);
+                leave(t, state->entries[k].value, CKPT__FATE_DEAD_STATE);
             continue;
         }
         all[n].id = id;
@@ -257,7 +252,7 @@ static ckpt_status turn(conversion *t, const ckpt_value *optimizer, const ckpt_v
         else
             status = turn_group(t, s.items[g], &s.items[g]);
     for (size_t i = 0; status == CKPT_OK && i < groups->entry_count; i++)
-        drop(t, groups->entries[i].value); /* param_groups/size */
+        leave(t, groups->entries[i].value, CKPT__FATE_COUNTED); /* param_groups/size */
     if (status == CKPT_OK)
         status = turn_states(t, states, &made);
     if (status < 0)

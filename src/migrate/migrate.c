@@ -40,8 +40,7 @@ ckpt_status ckpt__migration_note(ckpt__migration *m, ckpt_severity severity, con
 
 void ckpt__migration_note_row(ckpt__migration *m, size_t tensor)
 {
-    if (tensor < m->row_count)
-        m->rows[tensor] = (uint32_t)ckpt_report_count(m->report) - 1;
+    m->ledger.rows[tensor].finding = (uint32_t)ckpt_report_count(m->report);
 }
 
 ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err)
@@ -131,9 +130,9 @@ static ckpt_status canonical_root(ckpt__migration *m, ckpt_error *err)
 }
 
 typedef struct left_out {
+    const ckpt__migration *m;
     const bool *kept; /* per tensor */
-    const bool *dropped;
-    size_t inside; /* of those that were asked to go: what an opaque object still looks at */
+    size_t inside;    /* of those that were asked to go: what an opaque object still looks at */
 } left_out;
 
 /* References to tensors that the target does not hold become None. */
@@ -145,7 +144,7 @@ static int forget_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *p
     (void)place;
     if (v->kind != CKPT_V_TENSOR || f->kept[v->tensor])
         return 0;
-    f->inside += visit->inside && f->dropped[v->tensor];
+    f->inside += visit->inside && ckpt__stays_behind(f->m, v->tensor);
     *to = &none;
     return 0;
 }
@@ -159,7 +158,7 @@ static ckpt_status forget_left_out(ckpt__migration *m, ckpt_error *err)
         return ckpt__migration_no_memory(err);
     for (size_t k = 0; k < m->chosen_count; k++)
         kept[m->chosen[k]] = true;
-    left_out f = {kept, m->dropped, 0};
+    left_out f = {m, kept, 0};
     ckpt_status status = ckpt__migration_rewrite(m, forget_tensor, &f, err);
     free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
@@ -353,9 +352,8 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
         return status;
     ckpt__hash_free(m->reader->by_name); /* nobody looks for a name in it */
     m->reader->by_name = NULL;
-    m->dropped = calloc(m->from->tensor_count + 1, sizeof *m->dropped);
     /* What reading has left out of the values, no target can have. */
-    bool added = m->dropped && ckpt__migration_begin_edits(m);
+    bool added = ckpt__ledger_reach(&m->ledger, m->from->tensor_count) && ckpt__migration_begin_edits(m);
     for (size_t i = 0; added && i < ckpt_report_count(m->from->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
         if (strcmp(f->code, "calls-dropped") == 0)
@@ -492,17 +490,10 @@ static void free_mover(ckpt__migration *m)
     ckpt__index_free(m->index);
     ckpt_reader_close(m->reader);
     ckpt_map_free(m->map);
-    free(m->dropped);
-    free(m->cut_out);
-    free(m->strides);
+    ckpt__ledger_free(&m->ledger);
     free(m->kept_names);
-    free(m->casts);
-    free(m->one_of);
-    free(m->first_names);
-    free(m->canonical);
+    ckpt__ties_free(&m->ties);
     free(m->chosen);
-    free(m->left_out);
-    free(m->rows);
     free(m->beside);
     ckpt__buf_free(&m->kept);
 }

@@ -16,6 +16,7 @@
  *   groups.c           a torch target: a group for moments without one, one step a parameter
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
+ *   ledger.c           what becomes of each tensor, and why (ledger.h)
  *   place.c            the target's index: names, device tags, dtypes, storages
  *   cast.c             --cast: which tensors it names
  *   float4.c           dtypes that pack two values of four bits in a byte
@@ -44,9 +45,21 @@
 #include "engine/recipe_write.h"
 #include "anatomy/placement.h"
 #include "io/sink.h"
+#include "migrate/ledger.h"
 #include "model/rewrite.h"
 #include "model/training.h"
 #include "model/value_path.h"
+
+/* The names that each tensor of a source with a tree is listed under: a tie has several, and one tensor. All zero is empty.
+ * Tensors from `count` on were appended later (the steps of libtorch's optimizers).
+ *   one_of   heap, one a tensor: the first of the names that the tensor is listed under, as a tensor's number; its own number where
+ *            it has one name
+ *   names    heap, one a tensor: its canonical name before names.c; data NULL: none */
+typedef struct ckpt__ties {
+    size_t *one_of;
+    ckpt_str *names;
+    size_t count;
+} ckpt__ties;
 
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
@@ -63,10 +76,9 @@
  *                          tensor 0 (a)   tensor 1 (b)   tensor 2 (c)
  *     from    info.name    "model.a"      "model.b"      "model.c"
  *             storage      0              0              1                 two storages: 48 and 8 bytes
- *     dropped              false          false          true
- *     one_of               0              1              2                 no tensor is another name of another
- *     casts                NONE           BF16           NONE
- *     canonical            "a"            "b"            data NULL
+ *     row     fate         GOES           GOES           DROPPED
+ *             own, dtype   NONE, NONE     CAST, BF16     NONE, NONE
+ *             canonical    "a"            "b"            data NULL
  *     index   info.name    "a"            "b"            "model.c"
  *             storage      0              2              1                 three storages: 48, 8 and 6 bytes
  *
@@ -102,50 +114,24 @@ typedef struct ckpt__migration {
     bool place;                   /* --fix asks for the placement policy, by the saved flags */
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go; a prefix that no name has is no
                                    * error */
-    bool *dropped;                /* heap, one a tensor of `from`, grows with `from`: the tensor stays behind */
-    size_t no_weights;            /* tensors that weights.c left behind: they are not among the model's weights */
     bool group_made;              /* no parameter group was bound, and groups.c made one */
-    bool lost_some;               /* --salvage: at least one tensor was not recovered */
-    bool *cut_out;
-    size_t cut_count;   /* heap, one a tensor, --salvage: the tensor was recovered from a storage with
-                                          * lost bytes, and gets a storage of its own. Tensors from cut_count on were
-                                          * appended later. NULL: no --salvage */
-    ckpt__index *index; /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
-    const int64_t **strides;
-    size_t stride_count; /* heap, one a tensor, with became_torch: the strides, in
-                                                       * elements, that the tensor had in the torch file. strides[i]
-                                                       * NULL: C order. Tensors from stride_count on were appended
-                                                       * later. NULL: without became_torch */
-    bool became_torch;   /* a native source now has the tree, the names and the format of the torch file whose
+    ckpt__ledger ledger;          /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
+    ckpt__index *index;           /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    bool became_torch;            /* a native source now has the tree, the names and the format of the torch file whose
                                    * structure it keeps (torch.c) */
-    bool by_files;       /* with became_torch: that tree is a dict from the names of files to their contents */
+    bool by_files;                /* with became_torch: that tree is a dict from the names of files to their contents */
     const char **kept_names;
     size_t kept_name_count;       /* heap, strings in the arena of `from`: parameters in the order
                                                        * of the optimizer that the native source names. NULL: not
                                                        * asked */
-    ckpt_str *canonical;          /* heap, one a tensor: its canonical name, for rules; data NULL: no such name, or it
-                                   * is dropped. A torch target of a source with a tree writes the file's own name */
-    ckpt_dtype *casts;            /* heap, one a tensor. NONE: the tensor stays in its storage. Else the tensor has a
-                                   * new storage, and this dtype there; the source's own dtype says: not converted */
-    ckpt_str *first_names;        /* heap, one a tensor: the canonical name before names.c; data NULL: none. The array
-                                   * is NULL without --cast, and for a source without a tree */
-    size_t *one_of;               /* heap, one a tensor, NULL like first_names: the first of the names that the tensor
-                                   * is listed under, as a tensor's number; its own number where it has one name */
-    size_t read_count;            /* entries of first_names and of one_of; tensors from there on were appended later
-                                   * (the steps of libtorch's optimizers) */
+    ckpt__ties ties;              /* owned: with --cast, of a source with a tree */
     const ckpt_value *root;       /* borrowed: the value tree that is written; NULL: none */
     ckpt__buf kept;               /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
-    bool *
-        left_out; /* heap, one a tensor of `index`, once the files are laid out: it is among `chosen`, its file cannot hold
-                                   * it, and `lost` says so. NULL: none is */
-    uint32_t *rows; /* heap, one a tensor, where the options ask for the plan: number of the finding that says what
-                                   * becomes of it; UINT32_MAX: none. NULL: not asked */
-    size_t row_count;
-    ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
-    uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
+    ckpt_migrate_totals totals;   /* where the options ask for them; they are given when all has gone well */
+    uint64_t done, total;         /* bytes, for the progress callback; with --verify `total` counts each file twice */
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
@@ -155,8 +141,29 @@ typedef struct ckpt__migration {
     ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
-/* Does its file lack the tensor, though it was chosen? */
-bool ckpt__is_left_out(const ckpt__migration *m, size_t tensor);
+/* Is the tensor none of those that go along? */
+static inline bool ckpt__stays_behind(const ckpt__migration *m, size_t tensor)
+{
+    ckpt__fate fate = m->ledger.rows[tensor].fate;
+    return fate > CKPT__FATE_GOES && fate < CKPT__FATE_TIED;
+}
+/* Can its file not hold it, though it goes along? */
+static inline bool ckpt__is_left_out(const ckpt__migration *m, size_t tensor)
+{
+    return m->ledger.rows[tensor].fate == CKPT__FATE_LOST;
+}
+/* The dtype of a tensor with a storage of its own; CKPT_DTYPE_NONE: it has none. */
+static inline ckpt_dtype ckpt__own_dtype(const ckpt__migration *m, size_t tensor)
+{
+    return (ckpt_dtype)m->ledger.rows[tensor].dtype;
+}
+/* A tensor that goes along stays behind from now on; one that does not keeps its fate. With its parts, or alone. */
+void ckpt__leave(ckpt__migration *m, size_t tensor, ckpt__fate fate);
+static inline void ckpt__leave_one(ckpt__migration *m, size_t tensor, ckpt__fate fate)
+{
+    ckpt__row *row = &m->ledger.rows[tensor];
+    row->fate = row->fate == CKPT__FATE_GOES ? (uint8_t)fate : row->fate;
+}
 /* The whole of it, as messages show it: heap. NULL: memory is short. */
 char *ckpt__migration_escaped(ckpt_str name);
 /* A note, warning or error about a tensor or a path, whose whole name is escaped. */
@@ -188,16 +195,13 @@ bool ckpt__is_flat(const ckpt__index *index, size_t tensor);
 /* The tree of a torch file (or of one below a directory), rather than names and values beside them. */
 bool ckpt__has_tree(const ckpt__index *index);
 
-/* A tensor's parts go with it. */
-void ckpt__migration_drop(ckpt__migration *m, size_t tensor);
-
 /* ---- recover.c: --salvage, before canonical names */
 ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err);
 /* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
 ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why,
                                          ckpt_error *err);
 
-/* ---- select.c: sets m->dropped, and takes what does not go along out of the tree */
+/* ---- select.c: says what stays behind, and takes what does not go along out of the tree */
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err);  /* after the selection: must its states
                                                                                * have names? */
@@ -217,6 +221,7 @@ ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err); /* float4
 /* ---- cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
 ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err); /* while the tree has the names of the
                                                                                 * listings */
+void ckpt__ties_free(ckpt__ties *ties);
 ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err);
 
 /* ---- objects.c */

@@ -448,7 +448,7 @@ static ckpt_status rename_canonical(renaming *n)
         if (put < 0)
             status = ckpt__migration_no_memory(n->err);
         else if (put == 0 && !e->outside && !c->entries[other].outside && !ckpt__str_equal(before, e->name) &&
-                 !n->m->dropped[e->tensor])
+                 !ckpt__stays_behind(n->m, e->tensor))
             status = collision(n, c->entries[other].own, e->own, e->name);
     }
     ckpt__hash_free(c->by_name);
@@ -523,7 +523,7 @@ static ckpt_str example(const ckpt__migration *m)
 {
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (e->is_tensor && !e->outside && e->role == CKPT_ROLE_PARAM && !m->dropped[e->tensor])
+        if (e->is_tensor && !e->outside && e->role == CKPT_ROLE_PARAM && !ckpt__stays_behind(m, e->tensor))
             return e->name;
     }
     return (ckpt_str){NULL, 0};

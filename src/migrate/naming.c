@@ -173,7 +173,7 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
-        if (!e->is_tensor || m->dropped[e->tensor] || e->own.size <= path.size ||
+        if (!e->is_tensor || ckpt__stays_behind(m, e->tensor) || e->own.size <= path.size ||
             memcmp(e->own.data, path.data, path.size) != 0)
             continue;
         if (err)
@@ -212,7 +212,7 @@ ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
         ckpt_str name = m->from->tensors[i].info.name;
         if (ckpt__str_ends_more(name, "/size") && name.size > m->canon->optimizer_path.size &&
             memcmp(name.data, m->canon->optimizer_path.data, m->canon->optimizer_path.size) == 0)
-            m->dropped[i] = true; /* how many groups and parameters there are: names say it */
+            ckpt__leave_one(m, i, CKPT__FATE_COUNTED);
     }
     return status;
 }

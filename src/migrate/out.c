@@ -95,6 +95,7 @@ static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
         if (put == 1)
             m->chosen[kept++] = m->chosen[k];
         else if (put == 0) {
+            m->ledger.rows[m->chosen[k]].fate = CKPT__FATE_TIED;
             char other[200];
             ckpt_str name = m->index->tensors[first].info.name;
             status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "tied", t->info.name, err,
@@ -133,18 +134,10 @@ static const char *archive_of(const ckpt__migration *m, const shard *s)
     return n ? ckpt__arena_copy(m->index->arena, name, n) : NULL;
 }
 
-static ckpt_status note_left_out(ckpt__migration *m, const ckpt__recipe *r, ckpt_error *err)
+static void note_left_out(ckpt__migration *m, const ckpt__recipe *r)
 {
-    if (r->left_count && !m->left_out && !(m->left_out = calloc(m->index->tensor_count, sizeof *m->left_out)))
-        return ckpt__migration_no_memory(err);
     for (size_t i = 0; i < r->left_count; i++)
-        m->left_out[r->left_out[i]] = true;
-    return CKPT_OK;
-}
-
-bool ckpt__is_left_out(const ckpt__migration *m, size_t tensor)
-{
-    return m->left_out && m->left_out[tensor];
+        m->ledger.rows[r->left_out[i]].fate = CKPT__FATE_LOST;
 }
 
 static ckpt_status make_recipe(writer *w, shard *s)
@@ -171,7 +164,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
     if (status == CKPT_OK && s->format->keeps_torch)
         status = ckpt__migrate_torch_views(m, s->recipe, w->err);
     if (status == CKPT_OK)
-        status = note_left_out(m, s->recipe, w->err);
+        note_left_out(m, s->recipe);
     if (status == CKPT_OK && own && !keep_own(m->lost, own))
         status = ckpt__migration_no_memory(w->err);
     ckpt_report_free(own);
@@ -241,7 +234,7 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 /* What a directory of weights has no place for: said once. */
 static ckpt_status list_hf_losses(ckpt__migration *m, ckpt_error *err)
 {
-    size_t others = m->no_weights;
+    size_t others = ckpt__ledger_count(&m->ledger, CKPT__FATE_NO_WEIGHT);
     char text[160];
     ckpt_status status = CKPT_OK;
     snprintf(text, sizeof text, "%zu tensor%s none of the model's weights", others,
@@ -410,18 +403,19 @@ static ckpt_status note_casts(writer *w, ckpt__bytes *bytes)
     for (size_t i = 0; status == CKPT_OK && counts && i < m->from->tensor_count; i++) {
         const ckpt__convert_counts n = counts[i];
         ckpt_str name = m->index->tensors[i].info.name;
-        if (m->casts[i] == CKPT_DTYPE_NONE)
+        const ckpt_dtype to = ckpt__own_dtype(m, i);
+        if (to == CKPT_DTYPE_NONE)
             continue;
         if (n.out_of_range)
             status = ckpt__migration_note(
                 m, CKPT_SEVERITY_WARNING, "cast-range", name, w->err,
                 "%llu of %llu values are out of the range of %s, and became infinite or the nearest that it has",
-                (unsigned long long)n.out_of_range, (unsigned long long)n.elements, ckpt_dtype_name(m->casts[i]));
+                (unsigned long long)n.out_of_range, (unsigned long long)n.elements, ckpt_dtype_name(to));
         if (status == CKPT_OK && n.nan)
-            status = ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err,
-                                          "%llu of %llu values are NaN%s", (unsigned long long)n.nan,
-                                          (unsigned long long)n.elements,
-                                          ckpt_dtype_is_float(m->casts[i]) ? "" : ", and became 0");
+            status =
+                ckpt__migration_note(m, CKPT_SEVERITY_WARNING, "cast-nan", name, w->err,
+                                     "%llu of %llu values are NaN%s", (unsigned long long)n.nan,
+                                     (unsigned long long)n.elements, ckpt_dtype_is_float(to) ? "" : ", and became 0");
     }
     return status;
 }

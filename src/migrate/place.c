@@ -46,7 +46,7 @@ static ckpt_status copy_index(ckpt__migration *m, ckpt_error *err)
 }
 
 /* The tensor in a storage of its own, in C order. */
-static ckpt_status set_own(placement *p, size_t i)
+static ckpt_status set_own(placement *p, size_t i, ckpt__own why)
 {
     ckpt__migration *m = p->m;
     ckpt__tensor *t = &m->index->tensors[i];
@@ -56,7 +56,8 @@ static ckpt_status set_own(placement *p, size_t i)
         return ckpt__migration_no_memory(p->err);
     *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
     t->info.conj = t->info.neg = false;
-    m->casts[i] = t->info.dtype;
+    m->ledger.rows[i].own = (uint8_t)why;
+    m->ledger.rows[i].dtype = (uint8_t)t->info.dtype;
     ckpt_status status = ckpt__index_set_view(m->index, i, m->index->storage_count - 1, t->info.shape, NULL, 0, p->err);
     m->index->tensors[i].info.device = device;
     return status;
@@ -79,8 +80,8 @@ static ckpt_status join_pieces(placement *p)
         if (!ckpt__is_split(t) && !is_empty(t))
             continue;
         ckpt__leave_pieces(t); /* those are the source's */
-        if (!m->dropped[i])
-            status = set_own(p, i);
+        if (!ckpt__stays_behind(m, i))
+            status = set_own(p, i, CKPT__OWN_JOINED);
     }
     return status;
 }
@@ -122,7 +123,7 @@ static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
     size_t count;
     const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].storage, &count);
     for (size_t i = 0; x->tensors[tensor].whole && i < count; i++)
-        if (views[i] != tensor && p->m->casts[views[i]] == to &&
+        if (views[i] != tensor && ckpt__own_dtype(p->m, views[i]) == to &&
             ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
             return p->m->index->tensors[views[i]].storage;
     return SIZE_MAX;
@@ -140,7 +141,7 @@ static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
     if (!ckpt__numel(t->info.shape, t->info.ndim, &numel) || !ckpt__nbytes(numel, ckpt_dtype_bits(to), &nbytes))
         return ckpt__fail(p->err, CKPT_E_FORMAT, name.data, "its shape overflows");
     size_t storage = converted_twin(p, tensor, to);
-    if (storage == SIZE_MAX && m->casts[tensor] != CKPT_DTYPE_NONE) { /* it is alone in its storage already */
+    if (storage == SIZE_MAX && ckpt__own_dtype(m, tensor) != CKPT_DTYPE_NONE) { /* it is alone in its storage already */
         storage = t->storage;
         m->index->storages[storage].extent.size = nbytes;
     } else if (storage == SIZE_MAX) {
@@ -152,7 +153,8 @@ static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
     }
     t->info.dtype = to;
     t->info.conj = t->info.neg = false;
-    m->casts[tensor] = to;
+    m->ledger.rows[tensor].own = CKPT__OWN_CAST;
+    m->ledger.rows[tensor].dtype = (uint8_t)to;
     ckpt_status status = ckpt__index_set_view(m->index, tensor, storage, t->info.shape, NULL, 0, p->err);
     m->index->tensors[tensor].info.device = device;
     if (status == CKPT_OK)
@@ -304,9 +306,9 @@ static ckpt_status set_entry(placement *p, size_t item)
     if (m->became_torch && ckpt__is_flat(m->from, tensor))
         return CKPT_OK; /* a part of what is no record: place_parts_alone */
     p->named[tensor] = true;
-    if (m->dropped[tensor])
+    if (ckpt__stays_behind(m, tensor))
         return CKPT_OK;
-    m->canonical[tensor] = e->name;
+    m->ledger.rows[tensor].canonical = e->name;
     t->name = m->torch && !m->options.weights_only && m->tree ? listed_name(m, e->own) : e->name;
     t->path = (ckpt_path){NULL, 0};
     if (e->role != CKPT_ROLE_NONE)
@@ -375,7 +377,7 @@ static ckpt_status place_parts_alone(placement *p)
         ckpt_str stem = stem_of(t->name);
         ckpt__subject subject = {.name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device};
         ckpt__target target;
-        if (p->named[i] || m->dropped[i] || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
+        if (p->named[i] || ckpt__stays_behind(m, i) || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
             !m->from->tensors[i].whole || (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
             continue;
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
@@ -432,7 +434,7 @@ static ckpt_status set_tags(placement *p)
     const ckpt__index *x = p->m->from;
     ckpt_status status = set_missing_tags(p);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
-        if (p->m->dropped[i] || stands_for_storage(p->m, i))
+        if (ckpt__stays_behind(p->m, i) || stands_for_storage(p->m, i))
             continue;
         status = set_storage_tag(p, i);
         if (status == CKPT_OK && x->tensors[i].info.extra->part_count)
@@ -446,7 +448,7 @@ static ckpt_status set_casts(placement *p)
     ckpt__migration *m = p->m;
     ckpt_status status = ckpt__migrate_casts(m, p->wanted, p->err);
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
-        if (p->wanted[i] != CKPT_DTYPE_NONE && !m->dropped[i])
+        if (p->wanted[i] != CKPT_DTYPE_NONE && !ckpt__stays_behind(m, i))
             status = set_cast(p, i, p->wanted[i]);
     return status;
 }
@@ -456,9 +458,9 @@ static ckpt_status cut_out(placement *p)
 {
     const ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && m->cut_out && i < m->cut_count; i++)
-        if (m->cut_out[i] && !m->dropped[i] && m->casts[i] == CKPT_DTYPE_NONE)
-            status = set_own(p, i);
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
+        if (m->ledger.rows[i].own == CKPT__OWN_CUT && !ckpt__stays_behind(m, i))
+            status = set_own(p, i, CKPT__OWN_CUT);
     return status;
 }
 
@@ -467,16 +469,17 @@ static ckpt_status set_strides(placement *p)
 {
     ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && m->strides && i < m->stride_count; i++) {
-        if (!m->strides[i] || m->dropped[i] || m->casts[i] != CKPT_DTYPE_NONE)
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+        const int64_t *strides = m->ledger.rows[i].strides;
+        if (!strides || ckpt__stays_behind(m, i) || m->ledger.rows[i].own != CKPT__OWN_NONE)
             continue;
         const ckpt__tensor *t = &m->index->tensors[i];
         ckpt_str device = t->info.device;
         /* only dimensions of size 1 have other strides: no byte moves, and what shares the storage goes on sharing it */
-        if (!ckpt__is_c_order(t->info.shape, m->strides[i], t->info.ndim))
-            status = set_own(p, i);
+        if (!ckpt__is_c_order(t->info.shape, strides, t->info.ndim))
+            status = set_own(p, i, CKPT__OWN_STRIDED);
         if (status == CKPT_OK)
-            status = ckpt__index_set_view(m->index, i, t->storage, t->info.shape, m->strides[i], 0, p->err);
+            status = ckpt__index_set_view(m->index, i, t->storage, t->info.shape, strides, 0, p->err);
         m->index->tensors[i].info.device = device;
     }
     return status;
@@ -491,9 +494,9 @@ static ckpt_status resolve_views(placement *p)
     bool keeps = m->torch || ckpt__migrate_torch_keeps(m);
     for (size_t i = 0; status == CKPT_OK && !keeps && i < m->from->tensor_count; i++) {
         ckpt__tensor *t = &m->index->tensors[i];
-        if (m->dropped[i] || (!t->info.conj && !t->info.neg) || !t->whole)
+        if (ckpt__stays_behind(m, i) || (!t->info.conj && !t->info.neg) || !t->whole)
             continue;
-        status = set_own(p, i);
+        status = set_own(p, i, CKPT__OWN_RESOLVED);
         if (status == CKPT_OK)
             status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
                                           "a conjugate or negated view: written as its values");
@@ -513,14 +516,17 @@ static ckpt_status choose(placement *p)
         const ckpt__tensor *t = &x->tensors[i];
         bool meta = ckpt__has_no_bytes(t) && !t->info.extra->layout.data && t->info.extra->part_count == 0;
         char why[300];
-        if (m->dropped[i])
+        if (ckpt__stays_behind(m, i))
             continue;
         if (t->whole || meta || m->torch) {
             m->chosen[m->chosen_count++] = i;
             continue;
         }
-        if (ckpt__migrate_torch_keeps(m))
-            continue; /* kept with the torch file's structure (torch.h), the parts as tensors */
+        const bool kept =
+            ckpt__migrate_torch_keeps(m); /* with the torch file's structure (torch.h), the parts as tensors */
+        m->ledger.rows[i].fate = kept ? CKPT__FATE_IN_STRUCTURE : CKPT__FATE_LOST;
+        if (kept)
+            continue;
         snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
                  t->info.extra->layout.data ? t->info.extra->layout.data : "unknown");
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", why) ||
@@ -589,15 +595,7 @@ ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err)
 {
     placement p = {.m = m, .err = err};
     m->index = ckpt__index_new(0);
-    m->casts = calloc(m->from->tensor_count + 1, sizeof *m->casts);
-    m->canonical = calloc(m->from->tensor_count + 1, sizeof *m->canonical);
-    bool asked = m->options.dry_run && m->options.plan.fn;
-    if (asked && (m->rows = malloc((m->from->tensor_count + 1) * sizeof *m->rows))) {
-        m->row_count = m->from->tensor_count;
-        memset(m->rows, 0xff, m->row_count * sizeof *m->rows);
-    }
-    ckpt_status status =
-        m->index && m->casts && m->canonical && (m->rows || !asked) ? place(&p) : ckpt__migration_no_memory(err);
+    ckpt_status status = m->index ? place(&p) : ckpt__migration_no_memory(err);
     free(p.named);
     ckpt__views_free(&p.views);
     free(p.holder);

@@ -201,12 +201,7 @@ static ckpt_status add_array(plain_copy *p, const ckpt_value *v, ckpt_str name, 
     ckpt__tensor *t = ckpt__index_add_tensor(x);
     int64_t *strides = ckpt__arena_array(x->arena, (size_t)a->ndim + 1, sizeof *strides);
     ckpt_key *keys = ckpt__arena_array(x->arena, 1, sizeof *keys);
-    bool *dropped = realloc(p->m->dropped, x->tensor_count + 1);
-    if (dropped) {
-        p->m->dropped = dropped;
-        dropped[x->tensor_count - 1] = dropped[x->tensor_count] = false;
-    }
-    if (!t || !strides || !keys || !dropped)
+    if (!t || !strides || !keys || !ckpt__ledger_reach(&p->m->ledger, x->tensor_count))
         return ckpt__migration_no_memory(p->err);
     *number = x->tensor_count - 1;
     if (a->fortran)

@@ -85,7 +85,8 @@ static void set_tensor(const row_maker *r, size_t from, size_t to, ckpt_migrate_
     row->shape = b->shape;
     row->from_name = a->name;
     row->from_dtype = a->dtype;
-    row->finding = r->m->rows[to] == UINT32_MAX ? SIZE_MAX : r->m->rows[to];
+    const uint32_t finding = r->m->ledger.rows[to].finding;
+    row->finding = finding ? finding - 1 : SIZE_MAX;
 }
 
 static uint64_t bytes_of(const ckpt_migrate_source *row)
@@ -308,20 +309,6 @@ static ckpt_status plan_copies(ckpt__migration *m, ckpt_error *err)
     return CKPT_OK;
 }
 
-/* Tensors that were appended since have no row yet. */
-static ckpt_status need_rows(ckpt__migration *m, ckpt_error *err)
-{
-    size_t count = m->index->tensor_count;
-    uint32_t *rows = realloc(m->rows, (count + 1) * sizeof *rows);
-    if (!rows)
-        return ckpt__migration_no_memory(err);
-    if (count > m->row_count)
-        memset(rows + m->row_count, 0xff, (count - m->row_count) * sizeof *rows);
-    m->rows = rows;
-    m->row_count = count;
-    return CKPT_OK;
-}
-
 ckpt_status ckpt__plan_tell(ckpt__out *w, ckpt__bytes *bytes, uint64_t memory)
 {
     ckpt__migration *m = w->m;
@@ -334,8 +321,6 @@ ckpt_status ckpt__plan_tell(ckpt__out *w, ckpt__bytes *bytes, uint64_t memory)
         status = ckpt__bytes_totals(bytes, &m->totals, w->err);
     if (status == CKPT_OK && m->options.totals)
         m->totals.coded_passes = ckpt__passes_all(passes);
-    if (status == CKPT_OK && rows)
-        status = need_rows(m, w->err);
     if (status == CKPT_OK && dry)
         status = plan_copies(m, w->err);
     if (status == CKPT_OK && rows && m->options.totals)

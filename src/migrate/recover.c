@@ -89,14 +89,13 @@ static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whol
             status = tensor_is_whole(m, k, &fine, text, sizeof text, err);
     }
     if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
-        m->cut_out[i] = true;
+        m->ledger.rows[i].own = CKPT__OWN_CUT;
         return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
                                     "recovered from a storage of which %s: it no longer shares it", text);
     }
     if (status < 0 || fine)
         return status;
-    m->lost_some = true;
-    ckpt__migration_drop(m, i);
+    ckpt__leave(m, i, CKPT__FATE_NOT_RECOVERED);
     return ckpt__migration_note(m, CKPT_SEVERITY_ERROR, "not-recovered", x->tensors[i].info.name, err, "%s", text);
 }
 
@@ -140,9 +139,7 @@ ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     bool *whole = calloc(x->storage_count + 1, sizeof *whole);
     const char **why = calloc(x->storage_count + 1, sizeof *why);
-    m->cut_out = calloc(x->tensor_count + 1, sizeof *m->cut_out);
-    m->cut_count = x->tensor_count;
-    ckpt_status status = whole && why && m->cut_out ? note_unread(m, err) : ckpt__migration_no_memory(err);
+    ckpt_status status = whole && why ? note_unread(m, err) : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->storage_count; i++) {
         char text[800] = "";
         status = storage_is_whole(m, i, &whole[i], text, sizeof text, err);

@@ -110,7 +110,7 @@ static ckpt_status find_states(replacer *r)
             status = ckpt__migration_no_memory(r->err);
         r->states[at]++;
         if (e->is_tensor)
-            ckpt__migration_drop(r->m, ckpt__chosen_listing(r->c, e));
+            ckpt__leave(r->m, ckpt__chosen_listing(r->c, e), CKPT__FATE_REPLACED);
         else
             e->value = NULL;
     }
@@ -142,7 +142,7 @@ static ckpt_status note_copies(replacer *r)
     const ckpt__index *x = r->m->from;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
-        size_t of = r->weight[i] && !r->goes[i] && !r->m->dropped[i] ? copy_of(r, i) : SIZE_MAX;
+        size_t of = r->weight[i] && !r->goes[i] && !ckpt__stays_behind(r->m, i) ? copy_of(r, i) : SIZE_MAX;
         char shown[200];
         if (of == SIZE_MAX)
             continue;
@@ -173,7 +173,7 @@ static void put_twin(const replacer *r, size_t tensor, char *out, size_t size)
     *out = 0;
     for (size_t i = 0; t->whole && i < x->tensor_count; i++) {
         ckpt_str name = x->tensors[i].info.name;
-        if (i == tensor || r->goes[i] || r->m->dropped[i] || !ckpt__same_view(&x->tensors[i], t))
+        if (i == tensor || r->goes[i] || ckpt__stays_behind(r->m, i) || !ckpt__same_view(&x->tensors[i], t))
             continue;
         snprintf(out, size, "; '%s' is the same tensor, and stays",
                  ckpt__escape(shown, sizeof shown, name.data, name.size));
@@ -215,7 +215,7 @@ static ckpt_status note_replaced(replacer *r)
         if (r->states[i])
             snprintf(with, sizeof with, ", with %zu %s of its optimizer state", r->states[i],
                      r->states[i] == 1 ? "entry" : "entries");
-        ckpt__migration_drop(r->m, i);
+        ckpt__leave(r->m, i, CKPT__FATE_REPLACED);
         status = ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err,
                                       "shape %s: left out%s%s%s%s", shape,
                                       r->copy[i] ? ", an average of one that is" : "", with, place, twin);

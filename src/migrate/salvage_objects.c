@@ -39,7 +39,7 @@ static int find_lost(void *ctx, const ckpt_visit *visit)
     size_t storage;
     if (visit->cycle)
         return CKPT_OK;
-    if (v->kind == CKPT_V_TENSOR && v->tensor < c->m->from->tensor_count && c->m->dropped[v->tensor])
+    if (v->kind == CKPT_V_TENSOR && v->tensor < c->m->from->tensor_count && ckpt__stays_behind(c->m, v->tensor))
         n->why = "it was not recovered"; /* one of the listing, where the rest is said */
     else if (ckpt__torch_looks_at(c->m->from, v, c->whole, &storage))
         n->why = c->why[storage];
@@ -163,7 +163,9 @@ ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, 
     size_t lost = 0;
     for (size_t i = 0; i < x->storage_count; i++)
         lost += x->storages[i].closed && !whole[i];
-    ckpt_status status = lost || m->lost_some ? ckpt__edits_note(m->edits, x->root, on_place, &c, err) : CKPT_OK;
+    ckpt_status status = lost || ckpt__ledger_count(&m->ledger, CKPT__FATE_NOT_RECOVERED)
+                             ? ckpt__edits_note(m->edits, x->root, on_place, &c, err)
+                             : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < c.count; i++)
         if (!ckpt__edits_drop(m->edits, &c.goes[i]))
             status = ckpt__migration_no_memory(err);

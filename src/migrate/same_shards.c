@@ -31,11 +31,12 @@ ckpt_status ckpt__same_leave(same *s)
         s->left++;
         status = note_left(s, one->name, "is not written, and no index names it: all its tensors stay behind");
     }
+    const bool damaged = ckpt__ledger_count(&m->ledger, CKPT__FATE_NOT_RECOVERED) > 0;
     if (status == CKPT_OK && s->left && s->left == s->count)
-        return ckpt__fail(s->err, m->lost_some ? CKPT_E_DAMAGED : CKPT_E_ARGUMENT, m->src,
+        return ckpt__fail(s->err, damaged ? CKPT_E_DAMAGED : CKPT_E_ARGUMENT, m->src,
                           "nothing is left of this checkpoint: none of its %zu tensors goes along; %s",
                           m->from->tensor_count,
-                          m->lost_some ? "use an earlier checkpoint" : "leave out fewer, so that at least one does");
+                          damaged ? "use an earlier checkpoint" : "leave out fewer, so that at least one does");
     return status;
 }
 

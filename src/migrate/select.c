@@ -37,7 +37,7 @@ static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *plac
     if (!goes && c->names && (c->m->reader->source->directory || c->m->by_files))
         goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
     /* a place whose name is not in the list is that of the same tensor under another name, or a flat tensor's */
-    if (!goes && c->m->dropped[v->tensor])
+    if (!goes && ckpt__stays_behind(c->m, v->tensor))
         goes = !c->names || ckpt__is_flat(x, v->tensor);
     if (goes)
         *to = NULL;
@@ -53,7 +53,7 @@ static ckpt_status cut_dropped(ckpt__migration *m, bool by_name, ckpt_error *err
     if (by_name && !(c.names = ckpt__hash_new(x->tensor_count)))
         return ckpt__migration_no_memory(err);
     for (size_t i = 0; by_name && i < x->tensor_count; i++)
-        if (m->dropped[i] && !ckpt__is_flat(x, i) &&
+        if (ckpt__stays_behind(m, i) && !ckpt__is_flat(x, i) &&
             ckpt__hash_put(c.names, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
@@ -96,7 +96,7 @@ static int renumber_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *
     const ckpt_value *v = visit->value;
     size_t other;
     (void)place;
-    if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && r->m->dropped[v->tensor] &&
+    if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && ckpt__stays_behind(r->m, v->tensor) &&
         ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &other)) {
         ckpt_value *copy = ckpt__edits_copy(r->m->edits, v);
         if (!copy)
@@ -117,7 +117,7 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
     renumber r = {m, listed, 0, {NULL, 0}, err};
     ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        if (!m->dropped[i] && !ckpt__is_flat(x, i) &&
+        if (!ckpt__stays_behind(m, i) && !ckpt__is_flat(x, i) &&
             ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
             status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
@@ -133,10 +133,11 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-void ckpt__migration_drop(ckpt__migration *m, size_t tensor)
+void ckpt__leave(ckpt__migration *m, size_t tensor, ckpt__fate fate)
 {
     for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
-        m->dropped[i] = true;
+        if (m->ledger.rows[i].fate == CKPT__FATE_GOES)
+            m->ledger.rows[i].fate = fate;
 }
 
 /* ---- what is selected */
@@ -236,7 +237,7 @@ static void drop_below(dropper *d)
         for (size_t k = 0; k < m->options.drop_count; k++)
             if (!ckpt__rule_has_wildcard(m->options.drop[k]) &&
                 ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
-                m->dropped[i] = true;
+                ckpt__leave_one(m, i, CKPT__FATE_DROPPED);
                 d->used[k] = true;
             }
 }
@@ -268,14 +269,11 @@ static void drop_tensors(dropper *d, const ckpt_str *names)
         for (size_t k = 0; k < m->options.drop_count; k++)
             if (ckpt__rule_matches(m->options.drop[k], t->name) || ckpt__rule_matches(m->options.drop[k], names[i])) {
                 d->used[k] = true;
-                ckpt__migration_drop(m, i);
+                ckpt__leave(m, i, CKPT__FATE_DROPPED);
             }
         bool goes = selected(m, t, d->chose);
-        size_t end = ckpt__tensor_end(m->from, i);
-        if (end > i + 1 && !m->dropped[i] && !goes)
-            ckpt__migration_drop(m, i);
-        else if (!m->dropped[i] && !goes)
-            m->dropped[i] = true;
+        if (!ckpt__stays_behind(m, i) && !goes)
+            ckpt__leave(m, i, CKPT__FATE_DROPPED);
     }
 }
 
@@ -344,7 +342,7 @@ static ckpt_status note_unused(dropper *d, const ckpt__chosen *c)
                              : status;
 }
 
-static ckpt_status note_dropped(dropper *d, const bool *before)
+static ckpt_status note_dropped(dropper *d)
 {
     const ckpt__migration *m = d->m;
     ckpt_status status = CKPT_OK;
@@ -353,8 +351,8 @@ static ckpt_status note_dropped(dropper *d, const bool *before)
     for (size_t k = 0; k < all; k++)
         used += d->chose[k];
     for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i)) {
-        left += !m->dropped[i];
-        if (m->dropped[i] && !before[i])
+        left += !ckpt__stays_behind(m, i);
+        if (m->ledger.rows[i].fate == CKPT__FATE_DROPPED)
             status = ckpt__migration_note(d->m, CKPT_SEVERITY_NOTE, "dropped", m->from->tensors[i].info.name, d->err,
                                           "left out as asked");
     }
@@ -382,7 +380,7 @@ static bool find_kept(const ckpt__migration *m, const ckpt__chosen *c, ckpt__has
         if (!e->is_tensor || e->outside || (!state && e->role != CKPT_ROLE_PARAM))
             continue;
         ckpt_str name = state ? e->param : e->name;
-        bool stays = !m->dropped[ckpt__chosen_listing(c, e)] || is_replaced(c, name);
+        bool stays = !ckpt__stays_behind(m, ckpt__chosen_listing(c, e)) || is_replaced(c, name);
         if (ckpt__hash_get(slots, name.data, name.size, &slot) && stays)
             kept[slot] = true;
     }
@@ -468,13 +466,13 @@ static ckpt_status prune_optimizer(ckpt__migration *m, const ckpt__chosen *c, ck
 }
 
 /* Tensors first, then values: places move when entries go. */
-static ckpt_status take_out(dropper *d, ckpt__chosen *c, const bool *before)
+static ckpt_status take_out(dropper *d, ckpt__chosen *c)
 {
     ckpt__migration *m = d->m;
     drop_tensors(d, c->names);
     drop_below(d);
     forget_values(d);
-    ckpt_status status = note_dropped(d, before);
+    ckpt_status status = note_dropped(d);
     if (status == CKPT_OK)
         status = ckpt__migrate_replace(m, c, d->err);
     if (status == CKPT_OK)
@@ -489,7 +487,9 @@ static ckpt_status take_out(dropper *d, ckpt__chosen *c, const bool *before)
 ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    if (m->lost_some) { /* what was not recovered: canonical names are there, so nothing depends on it any more */
+    if (ckpt__ledger_count(
+            &m->ledger,
+            CKPT__FATE_NOT_RECOVERED)) { /* what was not recovered: canonical names are there, so nothing depends on it any more */
         ckpt_status cut = cut_dropped(m, false, err);
         if (cut < 0)
             return cut;
@@ -500,14 +500,10 @@ ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
     ckpt__chosen c = {NULL, NULL, NULL, NULL};
     d.used = calloc(o->drop_count + 1, sizeof *d.used);
     d.chose = calloc(o->only_tensor_count + o->only_role_count + o->only_device_count + 1, sizeof *d.chose);
-    bool *before = calloc(m->from->tensor_count + 1, sizeof *before);
-    if (before)
-        memcpy(before, m->dropped, m->from->tensor_count * sizeof *before);
-    ckpt_status status = d.used && d.chose && before ? canonical_names(m, &c, err) : ckpt__migration_no_memory(err);
+    ckpt_status status = d.used && d.chose ? canonical_names(m, &c, err) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
-        status = take_out(&d, &c, before);
+        status = take_out(&d, &c);
     canonical_free(&c);
-    free(before);
     free(d.chose);
     free(d.used);
     return status;

@@ -59,7 +59,7 @@ static const ckpt_value *value_of(const builder *b, const ckpt__canon_entry *e)
 
 static bool goes_along(const builder *b, const ckpt__canon_entry *e)
 {
-    return !e->is_tensor || !b->m->dropped[e->tensor];
+    return !e->is_tensor || !ckpt__stays_behind(b->m, e->tensor);
 }
 
 /* ---- the optimizer */

@@ -153,12 +153,10 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     const ckpt_value *root = NULL;
     size_t closed = 0;
     name_walk n = {.x = x, .err = err};
-    free(m->strides);
-    m->strides = calloc(x->tensor_count + 1, sizeof *m->strides);
-    m->stride_count = x->tensor_count;
+    const int64_t **strides = calloc(x->tensor_count + 1, sizeof(const int64_t *));
     n.named = calloc(x->tensor_count + 1, sizeof *n.named);
-    ckpt_status status = n.named && m->strides && ckpt__views_make(x, &n.views)
-                             ? ckpt__torch_kept_tree(x, pickle, &root, m->strides, &closed, err)
+    ckpt_status status = n.named && strides && ckpt__views_make(x, &n.views)
+                             ? ckpt__torch_kept_tree(x, pickle, &root, strides, &closed, err)
                              : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
@@ -166,6 +164,9 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     n.closed = 0;
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(root, 0, name_tensor, &n, err);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
+        m->ledger.rows[i].strides = strides[i];
+    free(strides);
     free(n.named);
     ckpt__views_free(&n.views);
     if (status < 0) {
@@ -233,13 +234,8 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
         status = ckpt__index_set_view(x, x->tensor_count - 1, i, &shape, NULL, 0, err);
     }
     free(shown);
-    bool *dropped = status == CKPT_OK ? calloc(x->tensor_count + 1, sizeof *dropped) : NULL;
-    if (status == CKPT_OK && !dropped)
-        return ckpt__migration_no_memory(err);
-    if (dropped) {
-        free(m->dropped);
-        m->dropped = dropped;
-    }
+    if (status == CKPT_OK && !ckpt__ledger_reach(&m->ledger, x->tensor_count))
+        status = ckpt__migration_no_memory(err);
     return status;
 }
 
@@ -286,13 +282,12 @@ static void take_back(ckpt__migration *m, const before *b)
 {
     for (size_t i = 0; i < b->count; i++)
         m->from->tensors[i].info = b->tensors[i];
+    for (size_t i = 0; i < m->ledger.count; i++)
+        m->ledger.rows[i].strides = NULL;
     m->from->root = b->root;
     m->from->format = ckpt__format_native.name;
     m->from->kind = "file";
     m->became_torch = m->by_files = false;
-    free(m->strides);
-    m->strides = NULL;
-    m->stride_count = 0;
     free(m->kept_names);
     m->kept_names = NULL;
     m->kept_name_count = 0;

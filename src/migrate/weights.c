@@ -83,7 +83,8 @@ static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_er
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
         ckpt_role role = x->tensors[i].info.role;
         bool weight = role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER || role == CKPT_ROLE_EMA;
-        if (weight && !keep[i] && !m->dropped[i] && !x->tensors[i].info.state_key.data && !add_place(&p, x, i))
+        if (weight && !keep[i] && !ckpt__stays_behind(m, i) && !x->tensors[i].info.state_key.data &&
+            !add_place(&p, x, i))
             status = ckpt__migration_no_memory(err);
     }
     for (size_t i = 0; status == CKPT_OK && i < p.count; i++) {
@@ -121,10 +122,9 @@ ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err)
         kept++;
     }
     ckpt_status status = kept ? say_left_behind(m, keep, err) : CKPT_OK;
-    for (size_t i = 0; i < x->tensor_count; i++) {
-        m->no_weights += !m->dropped[i] && !keep[i];
-        m->dropped[i] = m->dropped[i] || !keep[i];
-    }
+    for (size_t i = 0; i < x->tensor_count; i++)
+        if (!keep[i])
+            ckpt__leave_one(m, i, CKPT__FATE_NO_WEIGHT);
     free(keep);
     if (kept)
         return status;

@@ -1,0 +1,55 @@
+/* migrate/ledger.h - the ledger of a migration: a row a tensor, which says what becomes of it and why. Each step of the work
+ * is a function on rows: it reads what the steps before it wrote, and writes its own column. */
+#ifndef CKPT_MIGRATE_LEDGER_H
+#define CKPT_MIGRATE_LEDGER_H
+#include "model/index.h"
+
+/* What becomes of a tensor. */
+typedef enum ckpt__fate {
+    CKPT__FATE_GOES,          /* it is written */
+    CKPT__FATE_DROPPED,       /* stays behind: --drop, or not among --tensor, --role and --device (select.c) */
+    CKPT__FATE_REPLACED,      /* likewise: --replace (replace.c) */
+    CKPT__FATE_NOT_RECOVERED, /* likewise: its bytes are not whole (recover.c) */
+    CKPT__FATE_NO_WEIGHT,     /* likewise: weights alone are written, and it is none of the model's (weights.c) */
+    CKPT__FATE_COUNTED, /* likewise: how many parameters libtorch's optimizer has, which its groups say (naming.c, libtorch.c) */
+    CKPT__FATE_DEAD_STATE, /* likewise: a state of a parameter that no group has (libtorch.c) */
+    CKPT__FATE_TIED,       /* another name of a tensor that is written, which transformers ties again (out.c) */
+    CKPT__FATE_IN_STRUCTURE, /* not dense: in what a native file keeps of a torch file, with its parts as tensors (place.c) */
+    CKPT__FATE_LOST          /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */
+} ckpt__fate;
+
+/* Why a tensor has a storage of its own in the target. */
+typedef enum ckpt__own {
+    CKPT__OWN_NONE,    /* it has none: it stays in the storage that it was read from */
+    CKPT__OWN_JOINED,  /* it was split, and no format that is written keeps pieces */
+    CKPT__OWN_CUT,     /* the rest of its storage was lost (recover.c) */
+    CKPT__OWN_CAST,    /* it has another dtype */
+    CKPT__OWN_STRIDED, /* it has other strides than in the native file: those of the torch file (torch.c) */
+    CKPT__OWN_RESOLVED /* it was conjugate or negated, and the target has no such views */
+} ckpt__own;
+
+/* Of one tensor. Its name, role and device tag in the target are those of m->index, once place.c has made it.
+ *   canonical   its canonical name, for rules; data NULL: it has none, or stays behind. A torch target of a source with a tree
+ *               writes the file's own name (place.c)
+ *   strides     in elements, those that it had in the torch file whose structure a native file keeps; NULL: C order, or no such
+ *               file (torch.c) */
+typedef struct ckpt__row {
+    ckpt_str canonical;
+    const int64_t *strides;
+    uint32_t finding; /* 1 + the number of the finding that says what becomes of it; 0: none does */
+    uint8_t fate;     /* ckpt__fate */
+    uint8_t own;      /* ckpt__own */
+    uint8_t dtype;    /* own not CKPT__OWN_NONE: the ckpt_dtype that it has there. Else CKPT_DTYPE_NONE */
+} ckpt__row;
+
+/* All zero is empty; a row that nothing was said of is all zero, too: CKPT__FATE_GOES, CKPT__OWN_NONE. */
+typedef struct ckpt__ledger {
+    ckpt__row *rows; /* heap, owned: numbered as the tensors of the source and of the target's index */
+    size_t count, capacity;
+} ckpt__ledger;
+
+bool ckpt__ledger_reach(ckpt__ledger *ledger, size_t count); /* rows for so many tensors at least; false: no memory */
+void ckpt__ledger_free(ckpt__ledger *ledger);
+/* How many tensors have this fate? */
+size_t ckpt__ledger_count(const ckpt__ledger *ledger, ckpt__fate fate);
+#endif
