@@ -1,6 +1,7 @@
 /* migrate/migration.h - one migration, and the functions that the files of migrate call across each other.
  *
  *   migrate.c          the order of work: ckpt_migrate
+ *   open.c             the source, formats and paths
  *   fix.c              --fix: options that mend findings of doctor
  *   torch.c            the structure of a torch file that a native file keeps (torch.h)
  *   recover.c          --salvage: damaged tensors stay behind
@@ -17,7 +18,9 @@
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
  *   ledger.c           what becomes of each tensor, and why (ledger.h)
- *   place.c            the target's index: names, device tags, dtypes, storages
+ *   place.c            the target's index: names, roles, and what goes along (place.h)
+ *   place_tags.c       its device tags
+ *   own.c              its tensors with a storage of their own: converted, joined, cut out, turned, resolved
  *   cast.c             --cast: which tensors it names
  *   float4.c           dtypes that pack two values of four bits in a byte
  *   edit.c             another value tree: what the steps that change it share
@@ -25,6 +28,7 @@
  *   order.c            the optimizer's parameters in another order, dense ids (order.h)
  *   merge.c            several files as one tree
  *   flat.c             the tensors as one dict, {name: tensor}
+ *   root.c             the target's value tree
  *   to_canonical.c     a torch file's tree under canonical names (to_canonical.h)
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
@@ -256,6 +260,10 @@ ckpt_status ckpt__migrate_torch_flags(ckpt__migration *m, ckpt_error *err); /* -
 ckpt_status ckpt__migrate_merge(ckpt__migration *m, const ckpt_value **root, ckpt_error *err);
 /* Weights alone are written, and the settings beside them (config.json) are said to stay behind. */
 ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err);
+
+/* ---- open.c, root.c */
+ckpt_status ckpt__migrate_open(ckpt__migration *m, ckpt_error *err);
+ckpt_status ckpt__migrate_root(ckpt__migration *m, ckpt_error *err);
 
 /* ---- fix.c: --fix CODE, before anything else: sets options */
 ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err);

@@ -1,0 +1,175 @@
+/* migrate/open.c - the source, and what is written of it: formats and paths, before anything is decided. */
+#include "migrate/migration.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include "anatomy/part.h"
+#include "format/table.h"
+#include "migrate/out.h"
+#include "migrate/torch.h"
+
+static ckpt_status check_place(const ckpt__migration *m, const char *src, ckpt_error *err)
+{
+    struct stat a, b;
+    memset(&a, 0, sizeof a);
+    bool there = stat(m->dst, &b) == 0;
+    if (stat(src, &a) == 0 && there && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
+                          "source and destination are the same: a checkpoint is never rewritten in place");
+    size_t n = strlen(m->dst);
+    while (n > 1 && m->dst[n - 1] == '/')
+        n--;
+    errno = 0;
+    char *inside = realpath(src, NULL), *parent = NULL, *folder = strndup(m->dst, n);
+    char *slash = folder ? strrchr(folder, '/') : NULL;
+    bool within = false;
+    if (slash)
+        slash[slash == folder] = 0;
+    if (inside && folder && S_ISDIR(a.st_mode) && (parent = realpath(slash ? folder : ".", NULL))) {
+        size_t k = strlen(inside);
+        within = strncmp(parent, inside, k) == 0 && (parent[k] == 0 || parent[k] == '/');
+    }
+    char *target = there ? realpath(m->dst, NULL) : NULL;
+    bool short_of_memory = errno == ENOMEM;
+    size_t k = target ? strlen(target) : 0;
+    bool around = (m->hf || m->same) && inside && target && strncmp(inside, target, k) == 0 && inside[k] == '/';
+    free(inside);
+    free(parent);
+    free(folder);
+    free(target);
+    if (short_of_memory)
+        return ckpt__migration_no_memory(err);
+    if (around)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "the source %s lies in it, and would be replaced with it", src);
+    return within ? ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
+                               "it would lie inside the source %s, which is never touched", src)
+                  : CKPT_OK;
+}
+
+static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
+{
+    struct stat b;
+    bool there = stat(m->dst, &b) == 0;
+    ckpt_status status = check_place(m, m->src, err);
+    for (size_t i = 0; status == CKPT_OK && i < m->options.also_count; i++)
+        status = check_place(m, m->options.also[i], err);
+    if (status < 0)
+        return status;
+    bool folder = m->hf || m->same;
+    if (there && !folder && S_ISDIR(b.st_mode))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a directory: one file is written, give it a name");
+    if (there && folder && !S_ISDIR(b.st_mode))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a file: a directory is written, give it a name");
+    if (there && !m->options.force && !m->options.dry_run)
+        return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it exists; --force replaces it");
+    return there && m->options.force ? ckpt__check_replaced(m, err) : CKPT_OK;
+}
+
+/* A folder that the root names was read as a distributed checkpoint: it is no file of the checkpoint that could be written again. */
+static ckpt_status see_member(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    const ckpt__migration *m = ctx;
+    char shown[200];
+    (void)root;
+    if (!folder || !m->from->root || !ckpt__find_entry(m->from->root, name))
+        return CKPT_OK;
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->src,
+                      "its folder '%s' is a distributed checkpoint of PyTorch (FSDP), which --to same does not write; "
+                      "say --to ckpt, torch, safetensors or hf",
+                      ckpt__escape(shown, sizeof shown, name, strlen(name)));
+}
+
+/* --to same: what the source is. */
+static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
+{
+    const ckpt__format *format = ckpt__format_of(m->from);
+    if (m->options.weights_only)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
+                          "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
+    if (!m->reader->source->directory) {
+        m->to = format->rewritten_as ? format->rewritten_as->name : format->name;
+        return CKPT_OK;
+    }
+    m->same = format->family == CKPT__FAMILY_FOLDER;
+    if (m->same && ckpt__index_is_directory(m->from) && m->reader->source->dirfd >= 0) {
+        m->to = ckpt__format_torch.name;
+        return ckpt__source_each(m->reader->source, "", see_member, m, err);
+    }
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, m->src,
+        "--to same writes one file, or a directory of accelerate, the Hugging Face Trainer, PEFT or transformers; "
+        "this is of format %s: say --to ckpt, torch, safetensors or hf",
+        format->name);
+}
+
+static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    m->to = m->options.to ? m->options.to : "ckpt";
+    if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
+        return status;
+    m->hf = strcmp(m->to, "hf") == 0;
+    m->format = ckpt__format_find(m->hf ? "safetensors" : m->to);
+    m->torch = m->format && m->format->family == CKPT__FAMILY_TORCH;
+    if (m->format && m->format->write)
+        return CKPT_OK;
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, m->dst,
+        m->format ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch and hf"
+                  : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf and same",
+        m->to);
+}
+
+static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
+{
+    ckpt_reader_options reading = {.struct_size = sizeof reading,
+                                   .format = m->options.from,
+                                   .also = m->options.also,
+                                   .also_count = m->options.also_count,
+                                   .salvage = m->options.salvage};
+    ckpt_status status = ckpt_reader_open(m->src, &reading, &m->reader, err);
+    if (status < 0)
+        return status;
+    m->from = m->reader->index;
+    if (!m->options.to || strcmp(m->options.to, "same") != 0) /* which leaves a shard what it is */
+        status = ckpt__part_refuse(m->from, m->src, err);
+    if (status < 0)
+        return status;
+    ckpt__hash_free(m->reader->by_name); /* nobody looks for a name in it */
+    m->reader->by_name = NULL;
+    /* What reading has left out of the values, no target can have. */
+    bool added = ckpt__ledger_reach(&m->ledger, m->from->tensor_count) && ckpt__migration_begin_edits(m);
+    for (size_t i = 0; added && i < ckpt_report_count(m->from->findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
+        if (strcmp(f->code, "calls-dropped") == 0)
+            added = ckpt__report_add(m->report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) &&
+                    ckpt__report_detail(m->report, f->file, NULL, NULL, 0);
+    }
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
+}
+
+/* --to same is written in the format of the source, which is open first then. */
+ckpt_status ckpt__migrate_open(ckpt__migration *m, ckpt_error *err)
+{
+    const bool same = m->options.to && strcmp(m->options.to, "same") == 0;
+    ckpt_status status = ckpt__migrate_fixes(m, err);
+    if (status == CKPT_OK && same)
+        status = open_source(m, err);
+    if (status == CKPT_OK)
+        status = find_format(m, err);
+    if (status == CKPT_OK)
+        status = check_paths(m, err);
+    if (status == CKPT_OK && m->options.map_location)
+        status = ckpt_map_parse(m->options.map_location, &m->map, err);
+    if (status == CKPT_OK && !same)
+        status = open_source(m, err);
+    if (status < 0)
+        return status;
+    m->kind = m->options.optimizer != CKPT_OPTIMIZER_DEFAULT ? m->options.optimizer
+              : m->map                                       ? ckpt__map_optimizer(m->map)
+                                                             : CKPT_OPTIMIZER_DEFAULT;
+    status = ckpt__migrate_torch_open(m, err);
+    m->tree = ckpt__has_tree(m->from) || m->same;
+    return status;
+}

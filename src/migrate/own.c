@@ -1,0 +1,158 @@
+/* migrate/own.c - tensors that cannot stay in the storage that they were read from: each gets one of its own, in C order, and the
+ * ledger says why. */
+#include "migrate/place.h"
+
+#include "migrate/torch.h"
+
+typedef ckpt__placing placement;
+
+/* The tensor in a storage of its own, in C order. */
+static ckpt_status set_own(placement *p, size_t i, ckpt__own why)
+{
+    ckpt__migration *m = p->m;
+    ckpt__tensor *t = &m->index->tensors[i];
+    ckpt_str device = t->info.device;
+    ckpt__storage *s = ckpt__index_add_storage(m->index);
+    if (!s)
+        return ckpt__migration_no_memory(p->err);
+    *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
+    t->info.conj = t->info.neg = false;
+    m->ledger.rows[i].own = (uint8_t)why;
+    m->ledger.rows[i].dtype = (uint8_t)t->info.dtype;
+    ckpt_status status = ckpt__index_set_view(m->index, i, m->index->storage_count - 1, t->info.shape, NULL, 0, p->err);
+    m->index->tensors[i].info.device = device;
+    return status;
+}
+
+/* A tensor without elements that was split has no piece that is kept; one on meta has none either. */
+static bool is_empty(const ckpt__tensor *t)
+{
+    return ckpt__has_no_bytes(t) && t->info.shape && t->info.nbytes == 0 && !t->info.extra->layout.data &&
+           !t->info.extra->part_count && ckpt__tag_parse(t->info.device).type != CKPT_DEVICE_META;
+}
+
+/* What is split becomes whole: no format that is written here keeps pieces. */
+ckpt_status ckpt__own_joined(placement *p)
+{
+    ckpt__migration *m = p->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+        ckpt__tensor *t = &m->index->tensors[i];
+        if (!ckpt__is_split(t) && !is_empty(t))
+            continue;
+        ckpt__leave_pieces(t); /* those are the source's */
+        if (!ckpt__stays_behind(m, i))
+            status = set_own(p, i, CKPT__OWN_JOINED);
+    }
+    return status;
+}
+
+/* Another tensor of the same view that was converted to the same dtype: they go on sharing their bytes. */
+static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
+{
+    const ckpt__index *x = p->m->from;
+    size_t count;
+    const size_t *views = ckpt__views_of(&p->views, x->tensors[tensor].storage, &count);
+    for (size_t i = 0; x->tensors[tensor].whole && i < count; i++)
+        if (views[i] != tensor && ckpt__own_dtype(p->m, views[i]) == to &&
+            ckpt__same_view(&x->tensors[views[i]], &x->tensors[tensor]))
+            return p->m->index->tensors[views[i]].storage;
+    return SIZE_MAX;
+}
+
+static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
+{
+    ckpt__migration *m = p->m;
+    ckpt__tensor *t = &m->index->tensors[tensor];
+    uint64_t numel, nbytes;
+    ckpt_str device = t->info.device, name = t->info.name;
+    const char *from_name = ckpt_dtype_name(t->info.dtype);
+    if (t->info.dtype == to || ckpt__has_no_bytes(t))
+        return CKPT_OK;
+    if (!ckpt__numel(t->info.shape, t->info.ndim, &numel) || !ckpt__nbytes(numel, ckpt_dtype_bits(to), &nbytes))
+        return ckpt__fail(p->err, CKPT_E_FORMAT, name.data, "its shape overflows");
+    size_t storage = converted_twin(p, tensor, to);
+    if (storage == SIZE_MAX && ckpt__own_dtype(m, tensor) != CKPT_DTYPE_NONE) { /* it is alone in its storage already */
+        storage = t->storage;
+        m->index->storages[storage].extent.size = nbytes;
+    } else if (storage == SIZE_MAX) {
+        ckpt__storage *s = ckpt__index_add_storage(m->index);
+        if (!s)
+            return ckpt__migration_no_memory(p->err);
+        *s = (ckpt__storage){.extent.size = nbytes, .name = name, .device = device, .unit = 1};
+        storage = m->index->storage_count - 1;
+    }
+    t->info.dtype = to;
+    t->info.conj = t->info.neg = false;
+    m->ledger.rows[tensor].own = CKPT__OWN_CAST;
+    m->ledger.rows[tensor].dtype = (uint8_t)to;
+    ckpt_status status = ckpt__index_set_view(m->index, tensor, storage, t->info.shape, NULL, 0, p->err);
+    m->index->tensors[tensor].info.device = device;
+    if (status == CKPT_OK)
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name,
+                                      ckpt_dtype_name(to));
+    if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, from_name, ckpt_dtype_name(to), nbytes))
+        status = ckpt__migration_no_memory(p->err);
+    return status;
+}
+
+ckpt_status ckpt__own_cast(placement *p)
+{
+    ckpt__migration *m = p->m;
+    ckpt_status status = ckpt__migrate_casts(m, p->wanted, p->err);
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
+        if (p->wanted[i] != CKPT_DTYPE_NONE && !ckpt__stays_behind(m, i))
+            status = set_cast(p, i, p->wanted[i]);
+    return status;
+}
+
+/* What was recovered from a storage that is not whole. */
+ckpt_status ckpt__own_cut(placement *p)
+{
+    const ckpt__migration *m = p->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
+        if (m->ledger.rows[i].own == CKPT__OWN_CUT && !ckpt__stays_behind(m, i))
+            status = set_own(p, i, CKPT__OWN_CUT);
+    return status;
+}
+
+/* A tensor that a native file has in C order, and that lay otherwise in the torch file which it was made from. */
+ckpt_status ckpt__own_strided(placement *p)
+{
+    ckpt__migration *m = p->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
+        const int64_t *strides = m->ledger.rows[i].strides;
+        if (!strides || ckpt__stays_behind(m, i) || m->ledger.rows[i].own != CKPT__OWN_NONE)
+            continue;
+        const ckpt__tensor *t = &m->index->tensors[i];
+        ckpt_str device = t->info.device;
+        /* only dimensions of size 1 have other strides: no byte moves, and what shares the storage goes on sharing it */
+        if (!ckpt__is_c_order(t->info.shape, strides, t->info.ndim))
+            status = set_own(p, i, CKPT__OWN_STRIDED);
+        if (status == CKPT_OK)
+            status = ckpt__index_set_view(m->index, i, t->storage, t->info.shape, strides, 0, p->err);
+        m->index->tensors[i].info.device = device;
+    }
+    return status;
+}
+
+/* Conjugate and negated views are bits beside the bytes, which torch's own format has, and ours where it keeps a torch
+ * file's structure: elsewhere they are resolved, which takes a storage of their own. */
+ckpt_status ckpt__own_resolved(placement *p)
+{
+    ckpt__migration *m = p->m;
+    ckpt_status status = CKPT_OK;
+    bool keeps = m->torch || ckpt__migrate_torch_keeps(m);
+    for (size_t i = 0; status == CKPT_OK && !keeps && i < m->from->tensor_count; i++) {
+        ckpt__tensor *t = &m->index->tensors[i];
+        if (ckpt__stays_behind(m, i) || (!t->info.conj && !t->info.neg) || !t->whole)
+            continue;
+        status = set_own(p, i, CKPT__OWN_RESOLVED);
+        if (status == CKPT_OK)
+            status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
+                                          "a conjugate or negated view: written as its values");
+    }
+    return status;
+}
