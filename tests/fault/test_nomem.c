@@ -220,6 +220,50 @@ static void save_without_group(const char *path)
     ckpt_state_free(s);
 }
 
+static char kept_file[700], bad_file[700];
+
+/* A native file that keeps the structure of a torch file, whose names, flags and tensors change along. */
+static ckpt_status edit_along(ckpt_error *err)
+{
+    static const char *const renames[] = {"^(.*)weight$=$1w"}, *const drops[] = {"*.bias"};
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.rename = renames;
+    o.drop = drops;
+    o.rename_count = o.drop_count = 1;
+    o.optimizer = CKPT_OPTIMIZER_FUSED;
+    o.force = o.lossy = o.allow_unused = true;
+    return ckpt_migrate(kept_file, in_folder("along.safetensors"), &o, NULL, err);
+}
+
+/* An optimizer of libtorch becomes one of torch's; what a damaged storage is needed for goes. */
+static ckpt_status as_torch(ckpt_error *err)
+{
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "torch";
+    o.force = o.lossy = o.salvage = true;
+    return ckpt_migrate(torch_file, in_folder("t.pt"), &o, NULL, err);
+}
+
+/* One bit of the floats that are all 1 or all 2, which an object and a set of closed.pt have. */
+static void damage(const char *from, const char *to)
+{
+    static char bytes[1 << 16];
+    FILE *f = fopen(from, "rb");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    for (int i = 1; i < 3; i++) {
+        const float is[3] = {(float)i, (float)i, (float)i};
+        char *at = memmem(bytes, n, is, sizeof is);
+        ck_assert_ptr_nonnull(at);
+        at[0] ^= 1;
+    }
+    f = fopen(to, "wb");
+    ck_assert(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+}
+
 static ckpt_status make_shards(ckpt_error *err)
 {
     ckpt_migrate_options o;
@@ -283,6 +327,24 @@ START_TEST(checkpoints_are_rewritten)
     snprintf(data, sizeof data, "%s", in_folder("n.safetensors"));
     save_without_group(data);
     each_allocation(make_group, NULL);
+}
+END_TEST
+
+START_TEST(other_trees_are_made)
+{
+    ckpt_migrate_options o;
+    ckpt_error err = CKPT_ERROR_INIT;
+    memset(&o, 0, sizeof o);
+    o.force = true;
+    snprintf(kept_file, sizeof kept_file, "%s", in_folder("kept.safetensors"));
+    OK(ckpt_migrate(fixture("cli/fused-step-cpu.pt"), kept_file, &o, NULL, &err));
+    each_allocation(edit_along, NULL);
+    torch_file = fixture("peers/libtorch-optimizer.pt");
+    each_allocation(as_torch, NULL);
+    snprintf(bad_file, sizeof bad_file, "%s", in_folder("bad.pt"));
+    damage(fixture("cli/closed.pt"), bad_file);
+    torch_file = bad_file;
+    each_allocation(as_torch, NULL);
 }
 END_TEST
 
@@ -510,6 +572,7 @@ int main(void)
     tcase_add_test(t, torch_files_are_read);
     tcase_add_test(t, the_commands_work);
     tcase_add_test(t, checkpoints_are_rewritten);
+    tcase_add_test(t, other_trees_are_made);
     tcase_add_test(t, maps_are_read);
     tcase_add_test(t, states_are_bound);
     tcase_add_test(t, memory_moves);
