@@ -135,6 +135,7 @@ typedef struct ckpt__canon_hints {
     bool tentative_order;     /* for loaders that match by position: of several orders the first is taken, and the
                                    * warning "order-ambiguous" says so */
     bool needs_order;         /* with optional_optimizer: more than one order is an error all the same */
+    bool needs_scaler;        /* with optional_optimizer: more than one scaler is an error all the same */
     bool optional_optimizer;  /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
                                    * warning "source-ambiguous", "order-ambiguous" or "order-unknown" instead of an error,
                                    * and stays outside */

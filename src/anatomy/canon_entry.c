@@ -307,6 +307,17 @@ static ckpt_status put_entry(ckpt__builder *b, size_t i)
     return CKPT_OK;
 }
 
+/* The step is found by its own name in the file too ("global_step"), unless something else is called that. */
+static ckpt_status put_own_step(ckpt__builder *b)
+{
+    ckpt__canon *c = b->canon;
+    size_t step;
+    if (!ckpt__hash_get(c->by_name, "step", 4, &step) || c->entries[step].outside || !c->entries[step].own.size)
+        return CKPT_OK;
+    ckpt_str own = c->entries[step].own;
+    return ckpt__hash_put(c->by_name, own.data, own.size, step, NULL) < 0 ? ckpt__canon_no_memory(b) : CKPT_OK;
+}
+
 /* bitsandbytes keeps what it needs to read a quantized weight beside it: that belongs to the weight and moves with it. */
 static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
 {
@@ -353,6 +364,8 @@ ckpt_status ckpt__canon_finish(ckpt__builder *b)
     for (size_t i = 0; i < c->count && s == CKPT_OK; i++)
         if (c->entries[i].outside) /* a canonical name hides a file's own */
             s = put_entry(b, i);
+    if (s == CKPT_OK)
+        s = put_own_step(b);
     ckpt__hash *with_dimensions = s == CKPT_OK ? keys_with_dimensions(b) : NULL;
     if (s == CKPT_OK && !with_dimensions)
         s = ckpt__canon_no_memory(b);

@@ -93,7 +93,8 @@ static ckpt_status ambiguous(ckpt__builder *b, const char *what, const size_t *n
     if (strcmp(what, "optimizer") == 0 && b->model.node == SIZE_MAX && b->model_count > 1)
         snprintf(fix, sizeof fix,
                  "say which one the model is: of the optimizers that one is taken then which alone fits it");
-    if (b->hints->optional_optimizer)
+    bool optional = b->hints->optional_optimizer && !(b->hints->needs_scaler && strcmp(what, "scaler") == 0);
+    if (optional)
         ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, fix, "%zu dicts could be the %s: %s",
                          count, what, list.data ? list.data : "");
     else

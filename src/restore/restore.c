@@ -38,9 +38,17 @@ static bool wants_optimizer(const ckpt_state *s)
         if (ckpt_role_is_optimizer(s->bindings[i].role))
             return true;
     for (size_t i = 0; i < s->scalar_count; i++)
-        if (s->scalars[i].group != SIZE_MAX || ckpt__str_begins(s->scalars[i].name, "scaler."))
+        if (s->scalars[i].group != SIZE_MAX)
             return true;
     return s->group_count > 0;
+}
+
+static bool wants_scaler(const ckpt_state *s)
+{
+    for (size_t i = 0; i < s->scalar_count; i++)
+        if (ckpt__str_begins(s->scalars[i].name, "scaler."))
+            return true;
+    return false;
 }
 
 /* The state's own groups, in its order. */
@@ -86,7 +94,8 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt
                                .bound_ctx = s,
                                .assume_order = side->options.assume_order,
                                .strict_order = side->options.strict_order,
-                               .optional_optimizer = !wants_optimizer(s)};
+                               .optional_optimizer = !wants_optimizer(s),
+                               .needs_scaler = wants_scaler(s)};
     ckpt_status status = hint_groups(side, &hints, err);
     if (status == CKPT_OK)
         status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
