@@ -75,20 +75,35 @@ static void leave(conversion *t, const ckpt_value *v, ckpt__fate fate)
 
 /* ---- one parameter's state */
 
-/* torch counts steps in a float32 of its own for each parameter. */
-static ckpt_status step_tensor(conversion *t, int64_t step, ckpt_value **out)
+/* The name that the step of the parameter at this address has in the source; data NULL: no memory. */
+static ckpt_str step_name(conversion *t, ckpt_str address)
 {
+    ckpt_str path = t->m->canon->unnamed;
+    ckpt__buf b = {0};
+    ckpt__buf_add(&b, path.data ? path.data : "", path.size);
+    ckpt__buf_str(&b, path.size ? ".state." : "state.");
+    ckpt__buf_add(&b, address.data, address.size);
+    ckpt__buf_str(&b, ".step");
+    ckpt_str name = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(t->arena, b.data, b.size);
+    ckpt__buf_free(&b);
+    return name;
+}
+
+/* torch counts steps in a float32 of its own for each parameter. */
+static ckpt_status step_tensor(conversion *t, ckpt_str address, int64_t step, ckpt_value **out)
+{
+    ckpt_str name = step_name(t, address);
     ckpt__index *x = t->m->from;
     float number = (float)step;
     char *bytes = ckpt__arena_copy(t->arena, (const char *)&number, sizeof number);
     ckpt__storage *s = ckpt__index_add_storage(x);
     ckpt__tensor *made = ckpt__index_add_tensor(x);
     *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
-    if (!bytes || !s || !made || !*out || !ckpt__ledger_reach(&t->m->ledger, x->tensor_count))
+    if (!name.data || !bytes || !s || !made || !*out || !ckpt__ledger_reach(&t->m->ledger, x->tensor_count))
         return ckpt__migration_no_memory(t->err);
     *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32};
     s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
-    made->info.name = ckpt__s("step");
+    made->info.name = name;
     made->info.dtype = CKPT_F32;
     made->info.role = CKPT_ROLE_STEP;
     (*out)->tensor = x->tensor_count - 1;
@@ -124,7 +139,7 @@ static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ck
     return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
-static ckpt_status turn_state(conversion *t, const ckpt_value *state)
+static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value *state)
 {
     ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
     ckpt_status status = entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
@@ -139,7 +154,7 @@ static ckpt_status turn_state(conversion *t, const ckpt_value *state)
         entries[n] = *e;
         if (text_of(e, &key) && ckpt__str_is(key, "step") && e->value->kind == CKPT_V_INT) {
             ckpt_value *step = NULL;
-            status = step_tensor(t, e->value->integer, &step);
+            status = step_tensor(t, address, e->value->integer, &step);
             entries[n].value = step;
         }
         n++;
@@ -226,7 +241,7 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
         all[n].id = id;
         all[n].entry.key = ckpt__value_int(t->arena, (int64_t)id);
         all[n++].entry.value = state;
-        status = all[n - 1].entry.key ? turn_state(t, state) : ckpt__migration_no_memory(t->err);
+        status = all[n - 1].entry.key ? turn_state(t, key, state) : ckpt__migration_no_memory(t->err);
     }
     if (n)
         qsort(all, n, sizeof *all, by_id);
