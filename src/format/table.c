@@ -53,6 +53,29 @@ bool ckpt__in_files(const ckpt__index *index)
     return ckpt__index_is_directory(index) && !ckpt__format_of(index)->joins_files;
 }
 
+static bool has_values(const ckpt_value *file)
+{
+    for (size_t i = 0; i < file->entry_count; i++) {
+        const ckpt_entry *e = &file->entries[i];
+        bool metadata = e->key->kind == CKPT_V_STR && ckpt__str_is(e->key->text, "__metadata__");
+        if (e->value->kind != CKPT_V_TENSOR && !metadata)
+            return true;
+    }
+    return false;
+}
+
+bool ckpt__files_have_values(const ckpt__index *index)
+{
+    size_t count = ckpt__in_files(index) && index->root ? index->root->entry_count : 0;
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_entry *file = &index->root->entries[i];
+        bool settings = file->key->kind == CKPT_V_STR && ckpt__str_ends(file->key->text, ".json");
+        if (!settings && has_values(file->value))
+            return true;
+    }
+    return false;
+}
+
 enum { HEAD_BYTES = 4096 };
 
 static ckpt_status look(const ckpt__read_request *request, unsigned char *head, ckpt__probe *probe, ckpt_error *err)

@@ -10,6 +10,8 @@ const ckpt__format *ckpt__format_find(const char *name);
 const ckpt__format *ckpt__format_of(const ckpt__index *index);
 /* The root is a dict from a file's name to what the file holds. */
 bool ckpt__in_files(const ckpt__index *index);
+/* In files, and one of them holds values of its own: neither tensors, nor __metadata__ of safetensors, nor settings in JSON. */
+bool ckpt__files_have_values(const ckpt__index *index);
 /* A file of this name, at the top of a directory that was read as `index`, holds part of a checkpoint (ckpt__format.owns).
  * NULL: it is not read. */
 bool ckpt__format_owned(const ckpt__index *index, const char *name);

@@ -92,5 +92,5 @@ bool ckpt__has_tree(const ckpt__index *x)
     for (size_t i = 0; i < x->tensor_count; i++)
         if (!ckpt__is_flat(x, i))
             return true;
-    return format->has_values || (x->root && x->tensor_count == 0);
+    return format->has_values || (x->root && x->tensor_count == 0) || ckpt__files_have_values(x);
 }
