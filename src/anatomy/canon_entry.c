@@ -53,7 +53,7 @@ static ckpt_status emit_model(ckpt__builder *b)
         const ckpt__model_entry *m = &b->model.entries[i];
         ckpt__canon_entry like = {.name = m->name, .group = group_name(b, m->group)};
         like.role = m->group != SIZE_MAX ? CKPT_ROLE_PARAM
-                                         : ckpt__canon_weight_role(&b->index->tensors[m->tensor].info, m->name);
+                                         : ckpt__canon_weight_role(&b->index->tensors[m->tensor].info, m->own);
         ckpt_status s = add_node(b, m->node, &like);
         if (s != CKPT_OK)
             return s;

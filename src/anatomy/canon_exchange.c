@@ -138,7 +138,7 @@ static bool build_modules(look *l)
     if (paths)
         add_module(l, paths, ckpt__s(""), SIZE_MAX);
     for (size_t i = 0; i < x->o->slot_count && !l->no_memory; i++) {
-        ckpt_str name = x->m->entries[l->order->entries[i]].name;
+        ckpt_str name = x->m->entries[l->order->entries[i]].own;
         size_t at = 0;
         uint64_t sum = token(l, i, true);
         for (size_t k = 0; k <= name.size && !l->no_memory; k++) {

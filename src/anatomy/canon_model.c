@@ -109,7 +109,7 @@ static void add_stripped(ckpt__buf *out, const char *name, size_t size)
     ckpt__buf_add(out, name + from, size - from);
 }
 
-ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out)
+static ckpt_status name_by(ckpt__builder *b, const ckpt_map *map, ckpt_str raw, int strip, ckpt__buf *out)
 {
     ckpt__buf stripped = {0};
     const char *name = raw.data;
@@ -125,8 +125,8 @@ ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt
         size = stripped.size;
     }
     out->size = 0;
-    if (b->hints->map && !stripped.failed)
-        s = ckpt__map_rename(b->hints->map, name, size, out, b->err);
+    if (map && !stripped.failed)
+        s = ckpt__map_rename(map, name, size, out, b->err);
     else
         ckpt__buf_add(out, name, size);
     if (s == CKPT_OK && (stripped.failed || out->failed || !ckpt__buf_reserve(out, 1)))
@@ -135,10 +135,15 @@ ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt
     return s;
 }
 
-ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out)
+ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt__buf *out)
+{
+    return name_by(b, b->hints->map, raw, strip, out);
+}
+
+static ckpt_status param_name(ckpt__builder *b, const ckpt_map *map, ckpt_str raw, int strip, ckpt_str *out)
 {
     ckpt__buf name = {0};
-    ckpt_status s = ckpt__canon_name_buf(b, raw, strip, &name);
+    ckpt_status s = name_by(b, map, raw, strip, &name);
     if (s == CKPT_OK) {
         if (name.size && name.size <= raw.size && memcmp(raw.data + raw.size - name.size, name.data, name.size) == 0)
             *out = (ckpt_str){raw.data + raw.size - name.size, name.size}; /* the same bytes */
@@ -149,6 +154,11 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
     }
     ckpt__buf_free(&name);
     return s;
+}
+
+ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ckpt_str *out)
+{
+    return param_name(b, b->hints->map, raw, strip, out);
 }
 
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
@@ -276,11 +286,17 @@ static bool belongs(const ckpt__builder *b, bool parent_is_model, bool flat, ckp
 
 static ckpt_status add_model_entry(ckpt__builder *b, ckpt__model *m, size_t node, ckpt_str name)
 {
+    ckpt_str own = name;
     if (!ckpt__grow(&m->entries, &m->capacity, m->count + 1, sizeof *m->entries))
         return ckpt__canon_no_memory(b);
+    if (b->hints->map) {
+        ckpt_status s = param_name(b, NULL, ckpt__tree_relative(&b->tree, m->node, node), m->strip, &own);
+        if (s != CKPT_OK)
+            return s;
+    }
     size_t tensor = b->tree.nodes[node].value->tensor;
-    ckpt__param_class is = ckpt__param_class_of(&b->index->tensors[tensor].info, name);
-    m->entries[m->count++] = (ckpt__model_entry){name, node, tensor, is, SIZE_MAX};
+    ckpt__param_class is = ckpt__param_class_of(&b->index->tensors[tensor].info, own);
+    m->entries[m->count++] = (ckpt__model_entry){name, own, node, tensor, is, SIZE_MAX};
     m->sorted = m->sorted || b->index->tensors[tensor].sorted;
     return CKPT_OK;
 }
@@ -291,7 +307,7 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
 {
     bool bias_first = false;
     for (size_t i = 1; i < m->count; i++) {
-        ckpt_str x = m->entries[i - 1].name, y = m->entries[i].name;
+        ckpt_str x = m->entries[i - 1].own, y = m->entries[i].own;
         size_t n = x.size < y.size ? x.size : y.size;
         int order = n ? memcmp(x.data, y.data, n) : 0;
         bool ascends = order < 0 || (order == 0 && x.size < y.size);
@@ -354,7 +370,7 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
     if (s == CKPT_OK)
         s = mark_ties(b, out);
     for (size_t i = 0; i < out->count; i++)
-        out->adapter_count += out->entries[i].is == CKPT__A_PARAM && ckpt__canon_is_adapter(out->entries[i].name);
+        out->adapter_count += out->entries[i].is == CKPT__A_PARAM && ckpt__canon_is_adapter(out->entries[i].own);
     return s;
 }
 

@@ -203,7 +203,7 @@ static const ckpt_tensor_info *entry_info(const trial *t, size_t entry)
 bool ckpt__canon_may_hold(const ckpt__optimizer *o, const ckpt__model *m, size_t entry, int candidates)
 {
     ckpt__param_class is = m->entries[entry].is;
-    if (m->adapter_count && m->adapter_count == o->slot_count && !ckpt__canon_is_adapter(m->entries[entry].name))
+    if (m->adapter_count && m->adapter_count == o->slot_count && !ckpt__canon_is_adapter(m->entries[entry].own))
         return false;
     return is == CKPT__A_PARAM || (is == CKPT__MAYBE_BUFFER && candidates > 0) ||
            (is == CKPT__A_BUFFER && candidates > 1);
@@ -246,7 +246,7 @@ static void fill_list(trial *t, size_t split, int decays)
     for (size_t e = 0; e < t->m->count; e++) {
         if (!ckpt__canon_may_hold(t->o, t->m, e, t->candidates))
             continue;
-        if (decays < 0 || ckpt__split_decays(split, t->m->entries[e].name, entry_info(t, e)->ndim) == (decays == 1))
+        if (decays < 0 || ckpt__split_decays(split, t->m->entries[e].own, entry_info(t, e)->ndim) == (decays == 1))
             t->list[t->list_count++] = e;
     }
     if (decays < 0)
@@ -374,7 +374,7 @@ static bool may_be_buffers(trial *t)
 static const char *doubt(trial *t)
 {
     for (size_t i = 1; i < t->list_count; i++)
-        if (sorted_as_text(t->m->entries[t->list[i - 1]].name, t->m->entries[t->list[i]].name))
+        if (sorted_as_text(t->m->entries[t->list[i - 1]].own, t->m->entries[t->list[i]].own))
             return "the names are sorted as text (10 before 2), which is not the order of a model";
     if (may_be_buffers(t))
         return "a tensor that has the name of a buffer would fit as well";

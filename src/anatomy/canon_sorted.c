@@ -95,8 +95,8 @@ static bool fits(const search *s, size_t slot, size_t entry)
 
 static int class_of(const search *s, size_t entry)
 {
-    return s->split < 0 || ckpt__split_decays((size_t)s->split, s->m->entries[entry].name, info_of(s, entry)->ndim) ? 0
-                                                                                                                    : 1;
+    return s->split < 0 || ckpt__split_decays((size_t)s->split, s->m->entries[entry].own, info_of(s, entry)->ndim) ? 0
+                                                                                                                   : 1;
 }
 
 /* ---- by shape and class alone */
@@ -173,7 +173,7 @@ static size_t add_part(search *s, size_t parent, ckpt_str key)
 /* Adds a name's parts; modules are known by the text before their dot. */
 static bool add_name(search *s, ckpt__hash *modules, size_t entry)
 {
-    ckpt_str name = s->m->entries[entry].name;
+    ckpt_str name = s->m->entries[entry].own;
     size_t at = 0, depth = 0, from = 0;
     for (size_t i = 0; i < name.size; i++) {
         if (name.data[i] != '.')
@@ -512,7 +512,7 @@ static void say_several(const search *s, const size_t *a, const size_t *b, char 
 {
     char one[90], two[90];
     for (size_t i = 0; i < s->o->slot_count; i++) {
-        ckpt_str x = s->m->entries[a[i]].name, y = s->m->entries[b[i]].name;
+        ckpt_str x = s->m->entries[a[i]].own, y = s->m->entries[b[i]].own;
         if (a[i] == b[i])
             continue;
         snprintf(how, size, "its file lists the model's tensors by name, and state %zu may be that of '%s' or of '%s'",

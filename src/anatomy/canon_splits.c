@@ -160,9 +160,9 @@ bool ckpt__classes_agree(const ckpt__optimizer *o, const ckpt__model *m, const c
     for (size_t i = 0; some && none && i < o->slot_count; i++) {
         const ckpt__opt_group *g = &o->groups[o->slots[i].group];
         const ckpt__model_entry *e = &m->entries[entries[i]];
-        bool vector = is_bias(e->name) || is_norm(e->name);
+        bool vector = is_bias(e->own) || is_norm(e->own);
         uint32_t ndim = b->index->tensors[e->tensor].info.ndim;
-        if (g->has_decay && g->decay > 0 ? vector : !vector && !is_token(e->name) && ndim >= 2)
+        if (g->has_decay && g->decay > 0 ? vector : !vector && !is_token(e->own) && ndim >= 2)
             return false;
     }
     return true;

@@ -17,7 +17,9 @@ typedef enum ckpt__param_class {
 /* One tensor of the model's dict. Buffers and ties are entries too, because the dict lists them between the
  * parameters. */
 typedef struct ckpt__model_entry {
-    ckpt_str name;       /* canonical */
+    ckpt_str name; /* canonical */
+    ckpt_str own;  /* without the map's rules: what the name says of the module and of its class, it says before the
+                          * caller gives it another. Orders are told by this one */
     size_t node, tensor; /* number in the builder's tree; number in the index */
     ckpt__param_class is;
     size_t group; /* number of the optimizer's group that holds the parameter; SIZE_MAX: none does */
