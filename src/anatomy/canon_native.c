@@ -357,6 +357,61 @@ static ckpt_status add_all(ckpt__builder *b, const outside *o, int strip)
     return s;
 }
 
+/* ---- numbers of an optimizer's state that are values: 8-bit optimizers keep step as an int */
+
+static bool is_state_value(const ckpt__canon_entry *e)
+{
+    return !e->is_tensor && !e->outside && ckpt__str_begins_more(e->name, "optimizer.") &&
+           !ckpt__str_begins(e->name, groups_head);
+}
+
+/* "optimizer.<param>.<key>" belongs to its parameter, under the name that this has here. params: own names -> entries. */
+static ckpt_status take_state_value(ckpt__builder *b, ckpt__canon_entry *e, const ckpt__hash *params)
+{
+    const size_t head = sizeof "optimizer." - 1;
+    size_t end = e->own.size, param = SIZE_MAX;
+    while (end > head && param == SIZE_MAX) {
+        const char *dot = memrchr(e->own.data + head, '.', end - head);
+        end = dot ? (size_t)(dot - e->own.data) : head;
+        ckpt__hash_get(params, e->own.data + head, end - head, &param);
+    }
+    if (param == SIZE_MAX)
+        return CKPT_OK;
+    const ckpt__canon_entry *p = &b->canon->entries[param];
+    ckpt__buf name = {0};
+    ckpt__buf_str(&name, "optimizer.");
+    ckpt__buf_add(&name, p->name.data, p->name.size);
+    ckpt__buf_add(&name, e->own.data + end, e->own.size - end);
+    e->name = name.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->canon->arena, name.data, name.size);
+    ckpt__buf_free(&name);
+    e->param = p->name;
+    e->group = p->group;
+    e->state_key = (ckpt_str){e->own.data + end + 1, e->own.size - end - 1};
+    e->role = ckpt__role_of_key(e->state_key);
+    return e->name.data ? CKPT_OK : ckpt__canon_no_memory(b);
+}
+
+static ckpt_status take_state_values(ckpt__builder *b)
+{
+    ckpt__canon *c = b->canon;
+    size_t first = 0;
+    while (first < c->count && !is_state_value(&c->entries[first]))
+        first++;
+    if (first == c->count)
+        return CKPT_OK;
+    ckpt__hash *params = ckpt__hash_new(c->count);
+    ckpt_status s = params ? CKPT_OK : ckpt__canon_no_memory(b);
+    for (size_t i = 0; i < c->count && s == CKPT_OK; i++)
+        if (c->entries[i].is_tensor && c->entries[i].role == CKPT_ROLE_PARAM &&
+            ckpt__hash_put(params, c->entries[i].own.data, c->entries[i].own.size, i, NULL) < 0)
+            s = ckpt__canon_no_memory(b);
+    for (size_t i = first; i < c->count && s == CKPT_OK; i++)
+        if (is_state_value(&c->entries[i]))
+            s = take_state_value(b, &c->entries[i], params);
+    ckpt__hash_free(params);
+    return s;
+}
+
 ckpt_status ckpt__canon_native(ckpt__builder *b)
 {
     outside o = {NULL, NULL};
@@ -370,6 +425,8 @@ ckpt_status ckpt__canon_native(ckpt__builder *b)
         s = find_groups(b, strip);
     if (s == CKPT_OK)
         s = add_all(b, &o, strip);
+    if (s == CKPT_OK)
+        s = take_state_values(b);
     if (s == CKPT_OK)
         note_strip(b, strip);
     if (s == CKPT_OK)
