@@ -190,9 +190,10 @@ findings() {
                 echo "$file:$line: the CUDA driver is called by src/device/cuda* only"
             done ;;
         esac
-        # What follows from a format is a fact of its row: ckpt__format_of(index)->canonical, ...
-        case $file in src/format/* | src/cli/*) ;; *)
-            grep -nE "$format_compared|==[ ]*&ckpt__format_" "$work/stripped" | sed 's/:.*//' | while read -r line; do
+        # What follows from a format is a fact of its row: ckpt__format_of(index)->canonical, ... The producer names the program
+        # that wrote it, and asks which format it is.
+        case $file in src/format/* | src/cli/* | src/anatomy/producer.c) ;; *)
+            grep -nE "$format_compared|[!=]=[ ]*&ckpt__format_|CKPT__FAMILY_" "$work/stripped" | sed 's/:.*//' | while read -r line; do
                 echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): a format's name is compared by src/format only:" \
                      "ask a fact of its row (format/format.h)"
             done ;;
@@ -315,6 +316,8 @@ plant $some 'int f(const t *x) { return strcmp(x->format, "ckpt") == 0; }' "a fo
 plant $some 'int f(const char *format) { return !strncmp("torch", format, 5); }' "a format's name"
 plant $some 'int f(const ckpt_reader *r) { return strncmp(ckpt_reader_format(r), "torch", 5); }' "a format's name"
 plant $some 'int f(const t *x) { return x->row == &ckpt__format_torch; }' "a format's name"
+plant $some 'int f(const t *x) { return x->row != &ckpt__format_torch; }' "a format's name"
+plant $some 'int f(const t *x) { return x->row->family == CKPT__FAMILY_TORCH; }' "a format's name"
 plant src/base/deep/error.c '/* twice */' 'used twice'
 plant src/attic/thing.c '/* lost */' 'no room of the house'
 plant src/base/orphan.c '/* lost */' 'no Makefile.inc lists it'

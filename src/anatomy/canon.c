@@ -73,7 +73,7 @@ static ckpt_status build(ckpt__builder *b)
     const ckpt__format *format = ckpt__format_of(b->index);
     if (format->canonical)
         s = ckpt__canon_native(b);
-    else if (format->family == CKPT__FAMILY_TORCH || format->family == CKPT__FAMILY_DCP || ckpt__canon_in_files(b))
+    else if (format->laid_out || ckpt__canon_in_files(b))
         s = build_torch(b);
     else
         s = ckpt__canon_plain(b);

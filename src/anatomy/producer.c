@@ -197,6 +197,7 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
     return &dcp_shards;
 }
 
+/* Which program wrote it is a question of its format, and not of a fact about it. */
 static const ckpt__producer *without_row(const ckpt__index *index)
 {
     const ckpt_value *root = index->root, *first = root;

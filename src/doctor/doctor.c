@@ -230,7 +230,7 @@ static bool all_torch(const ckpt__index *index)
 {
     bool all = ckpt__format_of(index)->loose_files && index->absorbed_count > 1;
     for (size_t i = 0; all && i < index->absorbed_count; i++)
-        all = ckpt__format_of(index->absorbed[i])->family == CKPT__FAMILY_TORCH;
+        all = ckpt__format_of(index->absorbed[i])->torch_loads;
     return all;
 }
 
@@ -241,11 +241,8 @@ static void check_format(ckpt__examination *p)
     ckpt_loader loader = p->loader->loader;
     const ckpt__format *format = ckpt__format_of(p->inner);
     bool script = root && ckpt__is_scripted_class(root->class_name);
-    bool file = !ckpt__index_is_directory(p->index), torch = format->family == CKPT__FAMILY_TORCH;
-    bool native = format->family == CKPT__FAMILY_NATIVE, safetensors = format->family == CKPT__FAMILY_SAFETENSORS;
-    bool pickle = format->family == CKPT__FAMILY_PICKLE;
-    /* its own loader reads it, and no other does */
-    bool apart = native || format->family == CKPT__FAMILY_DCP || format->family == CKPT__FAMILY_KERAS;
+    bool file = !ckpt__index_is_directory(p->index), torch = format->torch_loads;
+    bool safetensors = format->weights_alone, pickle = format->torch_raises, apart = format->own_loader;
     bool folders = loader == CKPT_LOADER_ACCELERATE || loader == CKPT_LOADER_HF_TRAINER;
     bool foreign = loader == CKPT_LOADER_TORCH_CPP   ? !torch && !all_torch(p->inner)
                    : loader == CKPT_LOADER_LIGHTNING ? safetensors || pickle

@@ -49,7 +49,7 @@ ckpt_status ckpt__doctor_find_flat(ckpt__examination *p)
 {
     const ckpt_value *root = p->inner->root, *dict = NULL;
     ckpt_str prefix, name = {"", 0};
-    if (!root || ckpt__format_of(p->inner)->family != CKPT__FAMILY_TORCH || p->optimizer_count > 0)
+    if (!root || !ckpt__format_of(p->inner)->torch_loads || p->optimizer_count > 0)
         return CKPT_OK;
     if (ckpt__flat_state(root, &prefix))
         put_state(p, dict = root, prefix, "checkpoint");

@@ -242,6 +242,7 @@ static void note_weights_only(ckpt__examination *p)
     ckpt_summary said = CKPT_SUMMARY_INIT;
     ckpt__buf b = {NULL, 0, 0, false};
     bool summed = ckpt_summarize(p->reader, &said, NULL) >= 0;
+    const char *load = ckpt__format_of(p->inner)->python_load;
     if (p->loader->loader == CKPT_LOADER_CKPT)
         ckpt__buf_printf(&b, "ckpt_restore(state, \"%s\", &options, NULL, &err)", p->path);
     else if (p->loader->loader == CKPT_LOADER_TORCH_CPP)
@@ -249,10 +250,7 @@ static void note_weights_only(ckpt__examination *p)
     else if (summed && said.resume.data && said.resume.size)
         put_call(p, said.resume, &b);
     else
-        ckpt__buf_printf(&b, "%s(\"%s\")",
-                         ckpt__format_of(p->inner)->family == CKPT__FAMILY_SAFETENSORS ? "safetensors.torch.load_file"
-                                                                                       : "torch.load",
-                         p->path);
+        ckpt__buf_printf(&b, "%s(\"%s\")", load ? load : "torch.load", p->path);
     ckpt__doctor_note(p, CKPT__WEIGHTS_ONLY_FILE, NULL, none, b.failed || !b.data ? "its own loader" : b.data, NULL,
                       NULL);
     ckpt__buf_free(&b);

@@ -83,8 +83,7 @@ static void check_tags(ckpt__examination *p)
     int world = p->options->world;
     size_t files = rank_files(p);
     int64_t rank = rank_in(ckpt__s(p->reader->path));
-    if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG ||
-        ckpt__format_of(p->index)->family == CKPT__FAMILY_NATIVE)
+    if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG || ckpt__format_of(p->index)->bound)
         return;
     ckpt_device_name(only, b);
     snprintf(a, sizeof a, "%lld", (long long)rank);
@@ -246,8 +245,7 @@ static void check_trainer_files(ckpt__examination *p)
 /* Is it torch.load that it fails in otherwise? */
 static bool reads_torch(const ckpt__examination *p)
 {
-    ckpt__family family = ckpt__format_of(p->inner)->family;
-    return family == CKPT__FAMILY_TORCH || family == CKPT__FAMILY_FOLDER;
+    return ckpt__format_of(p->inner)->torch_loads || ckpt__in_files(p->inner);
 }
 
 void ckpt__doctor_files(ckpt__examination *p)

@@ -345,8 +345,7 @@ static bool look_for_unbuilt(ckpt__examination *p, const ckpt_visit *visit)
 bool ckpt__doctor_refused(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
-    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP,
-         torch = ckpt__format_of(p->inner)->family == CKPT__FAMILY_TORCH;
+    bool cpp = p->loader->loader == CKPT_LOADER_TORCH_CPP, torch = ckpt__format_of(p->inner)->torch_loads;
     ckpt_str file = file_of(p, visit), root = p->inner->root ? p->inner->root->class_name : (ckpt_str){NULL, 0};
     bool archive = ckpt__is_scripted_class(root);
     if (p->unread && file.data && (ckpt__str_is(file, "optimizer.pt") || ckpt__str_is(file, "scheduler.pt")))

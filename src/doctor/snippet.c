@@ -96,7 +96,7 @@ static void put_name(ckpt__buf *b, ckpt_str name)
 /* Weights alone, by another function than torch.load. */
 static bool is_flat(const ckpt__examination *p)
 {
-    return ckpt__format_of(p->index)->family == CKPT__FAMILY_SAFETENSORS;
+    return ckpt__format_of(p->index)->weights_alone;
 }
 
 static bool has_prefix(const ckpt__examination *p)
@@ -234,7 +234,7 @@ static void look_at_file(py_source *s)
     bool *holds = s->holds;
     const char *key = paths->scaler_key;
     holds[CKPT__PY_IF_FLAT] = is_flat(p);
-    holds[CKPT__PY_IF_DIRECTORY] = strcmp(p->index->kind, "directory") == 0;
+    holds[CKPT__PY_IF_DIRECTORY] = ckpt__index_is_directory(p->index);
     /* flat_model takes the weights by the names of the program's own model, which are left as they are */
     holds[CKPT__PY_IF_PREFIX] = has_prefix(p) && (is_flat(p) || (*paths->model && !*p->flat_model));
     holds[CKPT__PY_IF_REFUSED] = p->refusal_count > 0;
@@ -299,7 +299,7 @@ static const ckpt__snippet_op *template_of(const ckpt__examination *p)
     }
     if (is_adapter(p))
         return ckpt__snippet_adapter_py;
-    return strcmp(p->index->kind, "directory") == 0 ? ckpt__snippet_folder_py : ckpt__snippet_torch_py;
+    return ckpt__index_is_directory(p->index) ? ckpt__snippet_folder_py : ckpt__snippet_torch_py;
 }
 
 static void put_python(ckpt__buf *b, const ckpt__examination *p)
@@ -346,24 +346,9 @@ ckpt_status ckpt_doctor_snippet(const ckpt_reader *reader, const char *language,
     if (known < 0)
         return known;
     own.read_values = false;
-    if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_NATIVE)
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, reader->path,
-            "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "
-            "file that torch reads, and for that there is one; in C there is one for this");
-    if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_KERAS)
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, reader->path,
-            "torch does not read this, Keras does: keras.models.load_model of what model.save wrote (with the optimizer), "
-            "model.load_weights of weights, into a model that is built as it was; there is no more to a resume than "
-            "that call. ckpt-migrate --to torch makes a file that torch reads; in C there is a resume for this");
-    if (python && ckpt__format_of(reader->index)->family == CKPT__FAMILY_DCP)
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, reader->path,
-            "torch.load does not read this, torch.distributed.checkpoint does, on every rank: model_state, optim_state = "
-            "get_state_dict(model, optimizer), both under the keys that ckpt-inspect tree shows into one dict, dcp.load of "
-            "that dict with checkpoint_id=PATH, and set_state_dict. ckpt-migrate --to torch makes a file for which there is "
-            "a resume in Python; in C there is one for this");
+    const char *no_python = ckpt__format_of(reader->index)->no_python;
+    if (python && no_python)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, reader->path, "%s", no_python);
     if (own.loader == CKPT_LOADER_OWN)
         own.loader = ckpt__producer_of(reader->index)->loader;
     if (!python)

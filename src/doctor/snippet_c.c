@@ -153,7 +153,7 @@ void ckpt__put_snippet_c(ckpt__buf *b, const ckpt__examination *p, bool run)
 {
     c_source c = {.p = p, .source = source_of(p)};
     size_t names = p->options->param_name_count;
-    bool foreign = ckpt__format_of(p->index)->family != CKPT__FAMILY_NATIVE;
+    bool foreign = !ckpt__format_of(p->index)->canonical;
     find_bindings(&c);
     const size_t counts[CKPT__C_EACH_COUNT] = {
         [CKPT__C_EACH_BINDING] = c.binding_count, [CKPT__C_EACH_PARAM_NAME] = names};

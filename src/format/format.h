@@ -116,7 +116,7 @@ typedef struct ckpt__read_request {
     const ckpt__members *members; /* a directory: how its files are read, each by its own format (format/table.c) */
 } ckpt__read_request;
 
-/* Who writes such files, and so what reads them. */
+/* Who writes such files. Asked by producer alone, which names the program; the others ask for what follows from it, below. */
 typedef enum ckpt__family {
     CKPT__FAMILY_NONE = 0,    /* of an index that no format of the table has read */
     CKPT__FAMILY_NATIVE,      /* this library: no Python program reads it */
@@ -150,7 +150,27 @@ typedef struct ckpt__format {
     /* native, dcp, keras: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
      * see ckpt__in_files. */
     bool joins_files;
-    /* native: a directory has a manifest, written last. A directory of another format may be what is left of a step that is
+    /* native: it holds all that a state binds: values, roles, parameters, groups. Another format loses some. Asked by save. */
+    bool holds_state;
+    /* native: each tensor has a device tag of its own, also of those that share a storage. Asked by migrate, for a torch target,
+     * whose tags are those of storages. */
+    bool tags_tensors;
+    /* torch, torch-legacy, dcp: tensors and values lie in dicts that a program laid out as it liked. The model, its optimizer
+     * and its scaler are found by their structure. Asked by anatomy. */
+    bool laid_out;
+    /* torch, torch-legacy: torch.load reads a file of it, and each value is one that it may refuse. Asked by doctor and
+     * migrate. */
+    bool torch_loads;
+    /* pickle: torch.load raises on each of its files. Asked by doctor. */
+    bool torch_raises;
+    /* native, dcp, keras: one program's own loader reads it, and those of torch, Lightning and the others do not. Asked by doctor. */
+    bool own_loader;
+    /* native, dcp, keras: why there is no resume in Python that begins with reading a file, and what there is instead. NULL:
+     * there is one. Asked by doctor, for a snippet. */
+    const char *no_python;
+    /* safetensors: the function that reads a file in Python. NULL: torch.load. Asked by doctor. */
+    const char *python_load;
+    /* native: a directory has a manifest, written last, so that it may be a step of a run (save). A directory of another format may be what is left of a step that is
      * being removed, and the reader looks again. */
     bool has_manifest;
     /* native: it may keep the structure of a torch file in its root (CKPT__TORCH_KEY), which summary and migrate look for. */

@@ -494,6 +494,7 @@ const ckpt__format ckpt__format_safetensors = {
     .read = safetensors_read,
     .write = ckpt__safetensors_write,
     .family = CKPT__FAMILY_SAFETENSORS,
+    .python_load = "safetensors.torch.load_file",
     .weights_alone = true,
     .logical_float4 = true,
 };

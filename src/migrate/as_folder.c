@@ -184,7 +184,7 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
     if (status < 0)
         return status;
     bool flat = p->format && p->format->weights_alone;
-    bool torch = p->format && p->format->family == CKPT__FAMILY_TORCH;
+    bool torch = p->format && p->format->torch_loads;
     if (!p->changed && (flat || !torch || !edits_values(s->m)))
         return CKPT_OK; /* copied with all else */
     if (!flat && !torch)
@@ -193,8 +193,8 @@ static ckpt_status write_part(same *s, size_t number, const ckpt_value *value, b
             "what is asked for would change this file, which is of format %s: only torch and safetensors are "
             "written again. Rules that leave its tensors as they are (cuda:*=cuda:1) copy it",
             p->format ? p->format->name : "unknown");
-    if (torch)
-        p->format = &ckpt__format_torch;
+    if (p->format->rewritten_as)
+        p->format = p->format->rewritten_as;
     if (torch && !whole && (status = check_values(s, value, p)) < 0)
         return status;
     const ckpt_value *root = whole ? value : dict_of_part(s, value, number);
@@ -259,13 +259,13 @@ static ckpt_status write_values(same *s, const ckpt_entry *e)
     const ckpt__format *format = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
     bool torch = ckpt__source_add(q.source, name.data, &q.file, &why) == CKPT_OK &&
-                 ckpt__format_choose(&q, &format, &why) == CKPT_OK && format && format->family == CKPT__FAMILY_TORCH;
+                 ckpt__format_choose(&q, &format, &why) == CKPT_OK && format && format->torch_loads;
     if (!torch)
         return write_entry(s, e);
     ckpt__out_file *f = ckpt__out_add(s->w, name.data);
     if (!f)
         return ckpt__migration_no_memory(s->err);
-    f->format = &ckpt__format_torch;
+    f->format = format->rewritten_as ? format->rewritten_as : format;
     f->root = e->value;
     return CKPT_OK;
 }

@@ -100,7 +100,7 @@ static ckpt_status apply_all(ckpt__migration *m, ckpt_error *err)
         *err = damage;
     if (status == CKPT_OK)
         status = apply_found(m, reader, CKPT_LOADER_CKPT, err);
-    if (status == CKPT_OK && ckpt__format_of(reader->index)->family == CKPT__FAMILY_TORCH)
+    if (status == CKPT_OK && ckpt__format_of(reader->index)->torch_loads)
         status = apply_found(m, reader, CKPT_LOADER_TORCH, err);
     ckpt_reader_close(reader);
     return status;

@@ -91,7 +91,7 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
         m->to = format->rewritten_as ? format->rewritten_as->name : format->name;
         return CKPT_OK;
     }
-    m->same = format->family == CKPT__FAMILY_FOLDER;
+    m->same = ckpt__in_files(m->from);
     if (m->same && ckpt__index_is_directory(m->from) && m->reader->source->dirfd >= 0) {
         m->to = ckpt__format_torch.name;
         return ckpt__source_each(m->reader->source, "", see_member, m, err);
@@ -111,7 +111,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
         return status;
     m->hf = strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf ? "safetensors" : m->to);
-    m->torch = m->format && m->format->family == CKPT__FAMILY_TORCH;
+    m->torch = m->format && m->format->torch_loads;
     if (m->format && m->format->write)
         return CKPT_OK;
     return ckpt__fail(

@@ -215,7 +215,7 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 {
     size_t tags = 0;
     char first[80] = "";
-    if ((!m->hf && !m->options.weights_only) || m->format != &ckpt__format_safetensors)
+    if ((!m->hf && !m->options.weights_only) || !m->format->weights_alone)
         return CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;

@@ -43,7 +43,7 @@ static bool lies_elsewhere(const placement *p, ckpt_str storage, ckpt_str tensor
     const ckpt__migration *m = p->m;
     if (!storage.data || !tensor.data || ckpt__str_equal(storage, tensor))
         return false;
-    bool native = m->became_torch || ckpt__format_of(m->from)->family == CKPT__FAMILY_NATIVE;
+    bool native = m->became_torch || ckpt__format_of(m->from)->tags_tensors;
     return !m->torch || !native || !has_storages(tensor);
 }
 

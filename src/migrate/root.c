@@ -109,7 +109,7 @@ static int forget_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *p
 
 static ckpt_status forget_left_out(ckpt__migration *m, ckpt_error *err)
 {
-    if (m->format != &ckpt__format_native || !m->from->root)
+    if (!m->format->canonical || !m->from->root)
         return CKPT_OK; /* the others have no references */
     bool *kept = calloc(m->from->tensor_count + 1, sizeof *kept);
     if (!kept)

@@ -17,9 +17,9 @@ static ckpt_status check_options(ckpt__save_job *v, const ckpt_state *state, con
     if (!v->format || !v->format->write)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, v->path, "format '%s' is not written; 'ckpt' and 'safetensors' are",
                           format);
-    if (v->options.directory && v->format != &ckpt__format_native)
+    if (v->options.directory && !v->format->has_manifest)
         return ckpt__fail(err, CKPT_E_ARGUMENT, v->path, "a step directory is written in format 'ckpt' only");
-    if (v->format != &ckpt__format_native && !v->options.weights_only && !v->options.lossy)
+    if (!v->format->holds_state && !v->options.weights_only && !v->options.lossy)
         return ckpt__fail(err, CKPT_E_ARGUMENT, v->path,
                           "plain safetensors holds tensors alone: ask for weights_only, or permit the loss with lossy");
     if (state->poisoned)

@@ -523,6 +523,13 @@ const ckpt__format ckpt__format_dcp = {
     .bid = bid,
     .read = read_dcp,
     .family = CKPT__FAMILY_DCP,
+    .laid_out = true,
+    .own_loader = true,
+    .no_python =
+        "torch.load does not read this, torch.distributed.checkpoint does, on every rank: model_state, optim_state = "
+        "get_state_dict(model, optimizer), both under the keys that ckpt-inspect tree shows into one dict, dcp.load of "
+        "that dict with checkpoint_id=PATH, and set_state_dict. ckpt-migrate --to torch makes a file for which there is "
+        "a resume in Python; in C there is one for this",
     .joins_files = true,
     .has_values = true,
     .owns = owns,

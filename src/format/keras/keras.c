@@ -320,6 +320,11 @@ const ckpt__format ckpt__format_keras = {
     .bid = keras_bid,
     .read = keras_read,
     .family = CKPT__FAMILY_KERAS,
+    .own_loader = true,
+    .no_python =
+        "torch does not read this, Keras does: keras.models.load_model of what model.save wrote (with the optimizer), "
+        "model.load_weights of weights, into a model that is built as it was; there is no more to a resume than "
+        "that call. ckpt-migrate --to torch makes a file that torch reads; in C there is a resume for this",
     .joins_files = true,
     .owns = owns,
     .owns_beside = owns_beside,

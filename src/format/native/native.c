@@ -204,6 +204,12 @@ const ckpt__format ckpt__format_native = {
     .family = CKPT__FAMILY_NATIVE,
     .canonical = true,
     .bound = true,
+    .holds_state = true,
+    .tags_tensors = true,
+    .own_loader = true,
+    .no_python =
+        "no Python program reads this format, so there is no resume in Python: ckpt-migrate --to torch makes a "
+        "file that torch reads, and for that there is one; in C there is one for this",
     .joins_files = true,
     .has_manifest = true,
     .keeps_torch = true,

@@ -349,6 +349,8 @@ const ckpt__format ckpt__format_torch_legacy = {
     .bid = bid_legacy,
     .read = read_legacy_format,
     .family = CKPT__FAMILY_TORCH,
+    .laid_out = true,
+    .torch_loads = true,
     .has_values = true,
     .no_archive = true,
     .rewritten_as = &ckpt__format_torch,
@@ -359,5 +361,6 @@ const ckpt__format ckpt__format_pickle = {
     .bid = bid_pickle,
     .read = read_pickle_format,
     .family = CKPT__FAMILY_PICKLE,
+    .torch_raises = true,
     .has_values = true,
 };

@@ -433,5 +433,7 @@ const ckpt__format ckpt__format_torch = {
     .read = read,
     .write = ckpt__torch_write,
     .family = CKPT__FAMILY_TORCH,
+    .laid_out = true,
+    .torch_loads = true,
     .has_values = true,
 };

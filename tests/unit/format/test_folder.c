@@ -470,7 +470,10 @@ START_TEST(every_format_has_its_facts)
         ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && f != &ckpt__format_keras);
         ck_assert_int_eq(f->family == CKPT__FAMILY_DCP, dcp);
         ck_assert(f->canonical == native && f->bound == native && f->has_manifest == native &&
-                  f->keeps_torch == native);
+                  f->keeps_torch == native && f->holds_state == native && f->tags_tensors == native);
+        ck_assert(f->own_loader == (native || dcp || f == &ckpt__format_keras) && f->own_loader == !!f->no_python);
+        ck_assert(f->torch_loads == (f->family == CKPT__FAMILY_TORCH) && f->laid_out == (f->torch_loads || dcp));
+        ck_assert(f->torch_raises == (f == &ckpt__format_pickle) && f->weights_alone == !!f->python_load);
         ck_assert(!several || f->loose_files != f->of_one_model);
         ck_assert(!f->rewritten_as || (!f->write && f->rewritten_as->write && f->rewritten_as->family == f->family));
         x->kind = "file";
