@@ -97,6 +97,35 @@ typedef struct ckpt_migrate_plan {
     void *ctx;
 } ckpt_migrate_plan;
 
+/* A row of the ledger: what becomes of one tensor, and why. Pointers are borrowed until the function that gets the row returns.
+ * The library makes the struct; it may grow at its end. An example, of --to safetensors --drop 'b*' --cast a=bfloat16:
+ *
+ *     from_name    name    from_dtype  dtype     fate       storage
+ *     "model.a"    "a"     float32     bfloat16  "written"  "converted"
+ *     "model.b"    none    float32     float32   "dropped"  NULL */
+typedef struct ckpt_migrate_row {
+    uint32_t struct_size;   /* bytes that the library has filled */
+    uint32_t role;          /* ckpt_role, in the target */
+    ckpt_str name;          /* in the target; data NULL: the tensor stays behind */
+    ckpt_str from_name;     /* in the source; data NULL: the tensor was made on the way (a step, a numpy array) */
+    ckpt_str from_file;     /* relative to the source; data NULL: the source is one file */
+    ckpt_dtype dtype;       /* in the target; of one that stays behind as in the source */
+    ckpt_dtype from_dtype;  /* in the source */
+    ckpt_str tag, from_tag; /* device tags, in the target and in the source; data NULL: none */
+    ckpt_str layout;        /* "sparse_coo", ...; data NULL: dense */
+    const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
+                             * "counted" "dead-state" "tied" "in-structure" "lost" */
+    const char *why;        /* in words; NULL: it is written */
+    const char *storage;    /* why it has one of its own: "joined" "cut-out" "converted" "strided" "resolved"; NULL: it
+                             * lies in the storage that it was read from, with what shares it */
+} ckpt_migrate_row;
+
+/* Gets the rows; a negative answer ends the call, which returns it. fn NULL: nobody asks. The struct never grows. */
+typedef struct ckpt_migrate_ledger {
+    ckpt_status (*fn)(void *ctx, const ckpt_migrate_row *row, ckpt_error *err);
+    void *ctx;
+} ckpt_migrate_ledger;
+
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
     uint32_t struct_size; /* by the initializer */
@@ -172,6 +201,9 @@ typedef struct ckpt_migrate_options {
     ckpt_migrate_plan plan; /* of a dry run: gets where each byte of each tensor comes from, file by file of the target:
                                    * the storages of a file, then its tensors in their order. The report and the totals are
                                    * complete before the first row. No row is kept: a million take no memory */
+    ckpt_migrate_ledger ledger; /* gets what becomes of each tensor of the source, in the order of `list`, with its
+                                 * parts, and then of those that were made: behind the rows of the plan, and before a
+                                 * byte is written */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

@@ -20,6 +20,36 @@ void ckpt__ledger_free(ckpt__ledger *l)
     *l = (ckpt__ledger){0};
 }
 
+/* By ckpt__fate. */
+static const struct {
+    const char *code, *why;
+} fates[] = {{"written", NULL},
+             {"dropped", "it was left out as asked"},
+             {"replaced", "the new program has another in its place"},
+             {"not-recovered", "its bytes are not whole"},
+             {"no-weight", "it is none of the model's weights"},
+             {"counted", "it says how many parameters there are, as the groups do"},
+             {"dead-state", "its parameter is in no group"},
+             {"tied", "it is another name of a tensor that is written"},
+             {"in-structure", "it is not dense: the structure of the torch file has it, and its parts are written"},
+             {"lost", "the target cannot hold it"}};
+
+const char *ckpt__fate_code(ckpt__fate fate)
+{
+    return fates[fate].code;
+}
+
+const char *ckpt__fate_why(ckpt__fate fate)
+{
+    return fates[fate].why;
+}
+
+const char *ckpt__own_code(ckpt__own own)
+{
+    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "resolved"};
+    return codes[own];
+}
+
 size_t ckpt__ledger_count(const ckpt__ledger *l, ckpt__fate fate)
 {
     size_t n = 0;

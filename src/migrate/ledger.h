@@ -46,10 +46,15 @@ typedef struct ckpt__row {
 typedef struct ckpt__ledger {
     ckpt__row *rows; /* heap, owned: numbered as the tensors of the source and of the target's index */
     size_t count, capacity;
+    size_t read; /* tensors that were read; those from there on were made */
 } ckpt__ledger;
 
 bool ckpt__ledger_reach(ckpt__ledger *ledger, size_t count); /* rows for so many tensors at least; false: no memory */
 void ckpt__ledger_free(ckpt__ledger *ledger);
+/* The codes and words of the public ckpt_migrate_row. NULL: it has none. */
+const char *ckpt__fate_code(ckpt__fate fate);
+const char *ckpt__fate_why(ckpt__fate fate);
+const char *ckpt__own_code(ckpt__own own);
 /* How many tensors have this fate? */
 size_t ckpt__ledger_count(const ckpt__ledger *ledger, ckpt__fate fate);
 #endif

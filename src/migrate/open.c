@@ -140,6 +140,7 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
     m->reader->by_name = NULL;
     /* What reading has left out of the values, no target can have. */
     bool added = ckpt__ledger_reach(&m->ledger, m->from->tensor_count) && ckpt__migration_begin_edits(m);
+    m->ledger.read = m->from->tensor_count;
     for (size_t i = 0; added && i < ckpt_report_count(m->from->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(m->from->findings, i);
         if (strcmp(f->code, "calls-dropped") == 0)

@@ -309,6 +309,79 @@ static ckpt_status plan_copies(ckpt__migration *m, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* ---- the ledger */
+
+/* Names in the target: of a torch file its tree says them, and a tensor has that of the first place. */
+typedef struct target_names {
+    const ckpt__migration *m;
+    ckpt__arena *arena; /* of the names; NULL: the index says them */
+    ckpt_str *of;       /* heap, one a tensor; data NULL: no place has it */
+    ckpt_error *err;
+} target_names;
+
+static int note_name(void *ctx, const ckpt_visit *visit)
+{
+    target_names *n = ctx;
+    const ckpt_value *v = visit->value;
+    if (v->kind != CKPT_V_TENSOR || v->tensor >= n->m->index->tensor_count || n->of[v->tensor].data)
+        return CKPT_OK;
+    n->of[v->tensor] = ckpt__arena_str(n->arena, visit->name.data, visit->name.size);
+    return n->of[v->tensor].data ? CKPT_OK : ckpt__migration_no_memory(n->err);
+}
+
+static ckpt_status find_names(target_names *n)
+{
+    const ckpt__migration *m = n->m;
+    if (!m->torch || m->same || !m->root)
+        return CKPT_OK;
+    n->arena = ckpt__arena_new(0);
+    n->of = calloc(m->index->tensor_count + 1, sizeof *n->of);
+    return n->arena && n->of ? (ckpt_status)ckpt_value_walk(m->root, 0, note_name, n, n->err)
+                             : ckpt__migration_no_memory(n->err);
+}
+
+static ckpt_status tell_row(const target_names *n, size_t i, ckpt_error *err)
+{
+    const ckpt__migration *m = n->m;
+    const ckpt_tensor_info *from = &m->from->tensors[i].info, *to = &m->index->tensors[i].info;
+    const ckpt__row *row = &m->ledger.rows[i];
+    const ckpt_str none = {NULL, 0};
+    const bool written = row->fate == CKPT__FATE_GOES;
+    const ckpt_migrate_row told = {.struct_size = sizeof told,
+                                   .role = (uint32_t)to->role,
+                                   .name = !written                 ? none
+                                           : n->of && n->of[i].data ? n->of[i]
+                                                                    : to->name,
+                                   .from_name = i < m->ledger.read ? from->name : none,
+                                   .from_file = i < m->ledger.read ? from->file : none,
+                                   .dtype = to->dtype,
+                                   .from_dtype = from->dtype,
+                                   .tag = to->device,
+                                   .from_tag = from->device,
+                                   .layout = from->extra->layout,
+                                   .fate = ckpt__fate_code(row->fate),
+                                   .why = ckpt__fate_why(row->fate),
+                                   .storage = written ? ckpt__own_code(row->own) : NULL};
+    ckpt_status status = m->options.ledger.fn(m->options.ledger.ctx, &told, err);
+    if (status < 0 && err && err->status == CKPT_OK)
+        return ckpt__fail(err, status, m->dst,
+                          "the ledger was not taken: the function that gets its rows ended the call");
+    return status;
+}
+
+static ckpt_status tell_ledger(const ckpt__migration *m, ckpt_error *err)
+{
+    target_names n = {.m = m, .err = err};
+    if (!m->options.ledger.fn)
+        return CKPT_OK;
+    ckpt_status status = find_names(&n);
+    for (size_t i = 0; status == CKPT_OK && i < m->index->tensor_count; i++)
+        status = tell_row(&n, i, err);
+    ckpt__arena_free(n.arena);
+    free(n.of);
+    return status;
+}
+
 ckpt_status ckpt__plan_tell(ckpt__out *w, ckpt__bytes *bytes, uint64_t memory)
 {
     ckpt__migration *m = w->m;
@@ -328,5 +401,5 @@ ckpt_status ckpt__plan_tell(ckpt__out *w, ckpt__bytes *bytes, uint64_t memory)
     if (status == CKPT_OK && rows)
         status = give_all(w, bytes, passes, w->err);
     ckpt__passes_free(passes);
-    return status;
+    return status == CKPT_OK ? tell_ledger(m, w->err) : status;
 }

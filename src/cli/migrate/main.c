@@ -252,6 +252,8 @@ static void ask_for_plan(job *b)
                          .begin = begin_plan,
                          .ctx = b};
     b->options.plan = (ckpt_migrate_plan){plan_row, &b->plan};
+    if (c->json)
+        b->options.ledger = (ckpt_migrate_ledger){plan_ledger_row, &b->plan};
 }
 
 static int failed(job *b, const ckpt_report *report, const ckpt_error *err)
@@ -288,7 +290,7 @@ static int failed(job *b, const ckpt_report *report, const ckpt_error *err)
     char *text = cli_error_text(&b->o.cli, b->src, err);
     json_out j;
     if (b->plan.begun) { /* the rest of the document says so */
-        plan_end(&b->plan);
+        plan_begin_ledger(&b->plan);
         put_tail(&b->json, report);
         json_error(&b->json, ckpt_status_name(err->status), text ? text : err->message);
         json_end_object(&b->json);
@@ -422,7 +424,7 @@ static int run(job *b, int argc, char **argv)
         if (answer == CKPT_OK && b->o.cli.json) {
             json_out j;
             if (b->options.plan.fn) {
-                plan_end(&b->plan);
+                plan_begin_ledger(&b->plan);
                 put_tail(&b->json, report);
                 json_end_object(&b->json);
             } else {

@@ -355,6 +355,40 @@ void plan_end(plan_out *p)
     }
 }
 
+void plan_begin_ledger(plan_out *p)
+{
+    if (p->ledger)
+        return;
+    plan_end(p);
+    json_end_array(p->json);
+    json_array(p->json, "ledger");
+    p->ledger = true;
+}
+
+ckpt_status plan_ledger_row(void *ctx, const ckpt_migrate_row *r, ckpt_error *err)
+{
+    plan_out *p = ctx;
+    (void)err;
+    if (cli_signal_caught())
+        return CKPT_E_CANCELLED;
+    plan_begin_ledger(p);
+    json_object(p->json, NULL);
+    json_bytes(p->json, "name", r->name.data, r->name.size);
+    json_text(p->json, "fate", r->fate);
+    json_text(p->json, "why", r->why);
+    json_bytes(p->json, "from", r->from_name.data, r->from_name.size);
+    json_bytes(p->json, "file", r->from_file.data, r->from_file.size);
+    json_text(p->json, "dtype", ckpt_dtype_name(r->dtype));
+    json_text(p->json, "from_dtype", ckpt_dtype_name(r->from_dtype));
+    json_bytes(p->json, "device", r->tag.data, r->tag.size);
+    json_bytes(p->json, "from_device", r->from_tag.data, r->from_tag.size);
+    json_text(p->json, "role", ckpt_role_name((ckpt_role)r->role));
+    json_bytes(p->json, "layout", r->layout.data, r->layout.size);
+    json_text(p->json, "storage", r->storage);
+    json_end_object(p->json);
+    return CKPT_OK;
+}
+
 void plan_free(plan_out *p)
 {
     free(p->shown);

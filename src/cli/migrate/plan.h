@@ -16,6 +16,7 @@ typedef struct plan_out {
     void *ctx;
 
     bool begun, failed;   /* failed: no memory for what is kept */
+    bool ledger;          /* of JSON: the plan is closed, and the rows of the ledger are coming */
     unsigned char *shown; /* heap: a bit a finding */
     bool open;            /* a tensor's rows are coming */
     char *name;           /* heap: its name */
@@ -29,6 +30,10 @@ typedef struct plan_out {
 
 /* A ckpt_migrate_plan's function; ctx is a plan_out. A caught signal ends it. */
 ckpt_status plan_row(void *ctx, const ckpt_migrate_source *row, ckpt_error *err);
+/* A ckpt_migrate_ledger's function, for JSON; ctx is a plan_out. A caught signal ends it. */
+ckpt_status plan_ledger_row(void *ctx, const ckpt_migrate_row *row, ckpt_error *err);
+/* The ledger is open, and the plan closed; where no row of it has come as well. */
+void plan_begin_ledger(plan_out *p);
 /* After the last row: the steps that no row has shown. Where none came it begins, too. */
 void plan_end(plan_out *p);
 void plan_free(plan_out *p);
