@@ -59,6 +59,7 @@ static int visit_node(void *ctx, const ckpt_visit *visit)
     memset(node, 0, sizeof *node);
     node->value = visit->value;
     node->depth = (uint32_t)depth;
+    node->inside = visit->inside;
     node->name = ckpt__arena_str(w->arena, visit->name.data, visit->name.size);
     if (!node->name.data)
         return ckpt__fail_memory(w->err, "the value tree", visit->name.size);
@@ -79,11 +80,9 @@ ckpt_status ckpt__tree_build(const ckpt_value *root, ckpt__arena *arena, ckpt__t
     memset(out, 0, sizeof *out);
     struct building w = {.tree = out, .arena = arena, .err = err};
     int result = root ? ckpt_value_walk(root, MAX_NODES, visit_node, &w, err) : 0;
-    while (result == 0 && w.depth > 0)
+    while (w.depth > 0)
         out->nodes[w.open[--w.depth]].end = out->count;
     free(w.open);
-    if (result != 0)
-        ckpt__tree_free(out);
     return (ckpt_status)result;
 }
 

@@ -21,6 +21,7 @@ typedef struct ckpt__node {
     size_t end;              /* the nodes below it are [own number + 1, end) */
     uint32_t depth;          /* steps from the root */
     bool integer_key;        /* the last step is an integer key or a position */
+    bool inside;             /* an attribute or argument of an object, or below one: ckpt_visit.inside */
     bool attribute;          /* below an attribute of a dict (a state_dict's _metadata) */
     bool taken;              /* set by who walks the nodes: an entry was made of the node, or none is to be */
 } ckpt__node;
@@ -33,7 +34,8 @@ typedef struct ckpt__tree {
 /* The direct children of node i. */
 #define CKPT__CHILDREN(t, c, i) (size_t c = (i) + 1; c < (t)->nodes[i].end; c = (t)->nodes[c].end)
 
-/* Names are copied into the arena. CKPT_E_LIMIT for a tree of more than 8 million nodes. */
+/* Names are copied into the arena. CKPT_E_LIMIT for a tree of more than 8 million nodes. After a failure *out is the tree as far as
+ * it was built; ckpt__tree_free in every case. */
 ckpt_status ckpt__tree_build(const ckpt_value *root, ckpt__arena *arena, ckpt__tree *out, ckpt_error *err);
 void ckpt__tree_free(ckpt__tree *tree);
 size_t ckpt__tree_child(const ckpt__tree *tree, size_t node, const char *key); /* SIZE_MAX: none */

@@ -1,0 +1,143 @@
+/* anatomy/anatomy.h - what a checkpoint is to training: its models, optimizers, schedulers, scalers, states of random
+ * generators and counters. One walk of the value tree finds all of them; restore, migrate, doctor and `show` ask the
+ * answer, and none of them walks for itself. Each that is found is an organ; a part is a file of a whole (part.h).
+ *
+ * The walk makes an array of all places (model/preorder.h), parents first, and an organ is a node of it: its path is the
+ * node's name, its value the node's value, and everything below it is a range of nodes. The tree may have cycles and
+ * shared parts: a place below itself has no node, and nothing here recurses.
+ *
+ * {'net': {'a.w': T0}, 'opt': {'state': {0: {'exp_avg': T1}}, 'param_groups': [{'lr': 0.1, 'params': [0]}]}, 'step': 7}
+ * has three organs:
+ *
+ *     kind              name     evidence
+ *     CKPT__MODEL       "net"    CKPT__BY_TENSORS
+ *     CKPT__OPTIMIZER   "opt"    CKPT__SOME_GROUPS | CKPT__LISTS_PARAMS | CKPT__LISTS_IDS, form CKPT__TORCH_DICT
+ *     CKPT__PROGRESS    "step"   CKPT__COUNTS_STEPS
+ *
+ * An anatomy belongs to who builds it. It is not kept with the index, so no lock is needed: two threads that ask at the
+ * same time build two. It borrows the index and the arena that it is given, and both must outlive it. */
+#ifndef CKPT_ANATOMY_H
+#define CKPT_ANATOMY_H
+#include "model/preorder.h"
+#include "model/training.h"
+
+typedef enum ckpt__organ_kind {
+    CKPT__MODEL,     /* a state_dict; an average of one has CKPT__AVERAGE */
+    CKPT__OPTIMIZER, /* ckpt__anatomy_read_optimizer reads its groups */
+    CKPT__SCHEDULER,
+    CKPT__SCALER,
+    CKPT__RNG,     /* a tensor that is the state of a random generator */
+    CKPT__PROGRESS /* a count of steps or epochs */
+} ckpt__organ_kind;
+
+/* The evidence of an organ, as bits of the enum of its kind. One is listed where any reader of checkpoints would take
+ * it for one. Who is stricter asks for the bits that it needs. */
+enum {                          /* models */
+       CKPT__BY_TENSORS = 1,    /* names and tensors, and nothing else (ckpt__is_state_dict) */
+       CKPT__BY_MODULE = 2,     /* an archive of libtorch or TorchScript with weights in it, or in its submodules */
+       CKPT__AVERAGE = 4,       /* its path says so ("ema", "averaged") */
+       CKPT__BESIDE_CURRENT = 8 /* an average too: Lightning keeps the weights that are trained beside it */
+};
+enum {                         /* optimizers */
+       CKPT__SOME_GROUPS = 1,  /* there is a group */
+       CKPT__LISTS_PARAMS = 2, /* each group has a list of parameters */
+       CKPT__LISTS_IDS = 4     /* and these are numbers or names (ckpt__lists_ids) */
+};
+enum { /* schedulers: keys of theirs that are there */
+       CKPT__HAS_LAST_EPOCH = 1,
+       CKPT__HAS_BASE_LRS = 2,
+       CKPT__HAS_STEP_COUNT = 4,
+       CKPT__HAS_LAST_LR = 8,
+       CKPT__HAS_LR_CALLED = 16,
+       CKPT__HAS_BAD_EPOCHS = 32,
+       CKPT__HAS_SCHEDULERS = 64, /* those that it is made of */
+       CKPT__HAS_MILESTONES = 128,
+       CKPT__LISTS_SCHEDULERS = 256 /* _schedulers is a list */
+};
+enum { /* scalers: keys of theirs that are there */
+       CKPT__HAS_SCALE = 1,
+       CKPT__HAS_GROWTH = 2,
+       CKPT__HAS_BACKOFF = 4,
+       CKPT__HAS_INTERVAL = 8,
+       CKPT__HAS_TRACKER = 16,
+       CKPT__WHOLE_SCALER = 31,
+       CKPT__EMPTY_SCALER = 32 /* an empty dict where a scaler's would be: one that is switched off */
+};
+enum { /* counters */
+       CKPT__COUNTS_STEPS = 1,
+       CKPT__COUNTS_EPOCHS = 2
+};
+
+typedef enum ckpt__optimizer_form {
+    CKPT__TORCH_DICT = 0, /* {'state': {...}, 'param_groups': [...]} */
+    CKPT__TORCH_OBJECT,   /* an object that keeps both as attributes */
+    CKPT__LIBTORCH,       /* libtorch's archives */
+    CKPT__OLD_LIBTORCH    /* the lists that it had before 1.5 */
+} ckpt__optimizer_form;
+
+/* One part of a training state. A list of optimizers (Lightning) or a file of a directory (accelerate) makes no difference: the path is
+ * longer. What lies below another organ is listed too: a scheduler of a SequentialLR, the submodules of a model. */
+typedef struct ckpt__organ {
+    ckpt__organ_kind kind;
+    ckpt__optimizer_form form; /* of an optimizer */
+    unsigned evidence;
+    size_t node; /* of the tree: [node, tree.nodes[node].end) is all of it */
+} ckpt__organ;
+
+typedef struct ckpt__anatomy {
+    const ckpt__index *index; /* borrowed */
+    ckpt__arena *arena;       /* borrowed: names, and dicts that were unfolded */
+    ckpt__tree tree;          /* owned */
+    ckpt__organ *organs;      /* heap, owned; in the order of their nodes */
+    size_t count, capacity;
+    bool
+        mixed; /* a flattened optimizer state (canon_flat.c) lay among other things: no path of the tree is one of the file */
+} ckpt__anatomy;
+
+/* CKPT_E_NO_MEMORY. CKPT_E_LIMIT: the tree has more places than can be looked at, or its names take more than the arena
+ * may hold; what was found so far is in *out. ckpt__anatomy_free in every case. */
+ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ckpt__anatomy *out, ckpt_error *err);
+void ckpt__anatomy_free(ckpt__anatomy *anatomy);
+/* What the names of all values may take: ckpt__arena_new of an anatomy's arena. */
+uint64_t ckpt__anatomy_names_limit(const ckpt__index *index);
+
+/* The next organ of the kind from *at on, which is moved behind it; NULL: there is none. Begin with 0. */
+const ckpt__organ *ckpt__anatomy_next(const ckpt__anatomy *anatomy, ckpt__organ_kind kind, size_t *at);
+const ckpt_value *ckpt__organ_value(const ckpt__anatomy *anatomy, const ckpt__organ *organ);
+ckpt_str ckpt__organ_path(const ckpt__anatomy *anatomy, const ckpt__organ *organ);
+
+/* ---- the groups of one optimizer */
+
+/* A parameter that a group lists. torch matches by position, so it has a slot where no state is. */
+typedef struct ckpt__anatomy_slot {
+    size_t group; /* its number */
+    size_t id;    /* node of the id in the group's list */
+    size_t state; /* node of its state, whose children are the tensors and numbers of it; SIZE_MAX: it has none, or a
+                   * later slot of the same id has it, as load_state_dict gives it */
+} ckpt__anatomy_slot;
+
+typedef struct ckpt__anatomy_group {
+    size_t node;         /* of its dict, which has the settings and the list */
+    size_t first, count; /* slots */
+    ckpt__flags flags;
+} ckpt__anatomy_group;
+
+/* All arrays are the heap's, and owned. An Adam with the groups [0, 1] and [2], of which 1 is frozen, has the slots
+ *     0: group 0, its state     1: group 0, SIZE_MAX     2: group 1, its state
+ * and the groups {first 0, count 2} and {first 2, count 1}; alive is 2 and dead 0. */
+typedef struct ckpt__anatomy_optimizer {
+    ckpt__anatomy_group *groups;
+    size_t group_count, group_capacity;
+    ckpt__anatomy_slot *slots;
+    size_t slot_count, slot_capacity;
+    uint64_t alive, dead; /* states whose id is in a group, and those whose id is in none */
+    uint64_t repeats;     /* how many more times than once the groups list ids that have state */
+    size_t twice;         /* node of the first of those; SIZE_MAX: none */
+} ckpt__anatomy_optimizer;
+
+/* Of an optimizer with CKPT__LISTS_PARAMS, of one of torch's forms. Two ids are one where Python finds them equal; as_text: where
+ * their texts are, 1 and "1" too. CKPT_E_NO_MEMORY. ckpt__anatomy_free_optimizer in every case. */
+ckpt_status ckpt__anatomy_read_optimizer(const ckpt__anatomy *anatomy, const ckpt__organ *organ, bool as_text,
+                                         ckpt__anatomy_optimizer *out, ckpt_error *err);
+void ckpt__anatomy_free_optimizer(ckpt__anatomy_optimizer *optimizer);
+#endif
