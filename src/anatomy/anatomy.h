@@ -84,6 +84,12 @@ typedef struct ckpt__organ {
     size_t node; /* of the tree: [node, tree.nodes[node].end) is all of it */
 } ckpt__organ;
 
+/* One whose parameters can be told apart: libtorch's, or the groups list ids. What lies in it is no model. */
+static inline bool ckpt__organ_is_optimizer(const ckpt__organ *organ)
+{
+    return organ->kind == CKPT__OPTIMIZER && (organ->form >= CKPT__LIBTORCH || (organ->evidence & CKPT__LISTS_IDS));
+}
+
 typedef struct ckpt__anatomy {
     const ckpt__index *index; /* borrowed */
     ckpt__arena *arena;       /* borrowed: names, and dicts that were unfolded */

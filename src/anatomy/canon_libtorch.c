@@ -174,10 +174,10 @@ void ckpt__canon_take_frame(ckpt__builder *b)
 
 enum { A_MODULE = 1, HAS_WEIGHTS = 2 };
 
-static unsigned char module_flags(const ckpt__builder *b, size_t node, const unsigned char *flags)
+static unsigned char module_flags(const ckpt__index *index, const ckpt__tree *t, size_t node,
+                                  const unsigned char *flags)
 {
-    const ckpt__tree *t = &b->tree;
-    if (!is_script(&t->nodes[node]) || ckpt__canon_is_libtorch(b, node))
+    if (!is_script(&t->nodes[node]) || ckpt__is_cpp_optimizer(t->nodes[node].value))
         return 0;
     /* An archive of C++ holds tensors and other modules, or it is a trainer's own; a scripted module has attributes. */
     bool plain = ckpt__str_is(t->nodes[node].value->class_name, "__torch__.Module");
@@ -186,9 +186,9 @@ static unsigned char module_flags(const ckpt__builder *b, size_t node, const uns
         CKPT__CHILDREN(t, c, node)
         {
             const ckpt_value *v = t->nodes[c].value;
-            bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count;
+            bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < index->tensor_count;
             if (tensor) {
-                const ckpt_tensor_info *info = &b->index->tensors[v->tensor].info;
+                const ckpt_tensor_info *info = &index->tensors[v->tensor].info;
                 if (info->ndim > 0 && info->role != CKPT_ROLE_RNG)
                     all |= HAS_WEIGHTS;
             } else if (flags[c] & A_MODULE) {
@@ -201,9 +201,8 @@ static unsigned char module_flags(const ckpt__builder *b, size_t node, const uns
 }
 
 /* Children come behind their parents, so from the last node to the first each is looked at once. */
-unsigned char *ckpt__canon_script_modules(ckpt__builder *b)
+unsigned char *ckpt__script_modules(const ckpt__index *index, const ckpt__tree *t, bool *ok)
 {
-    const ckpt__tree *t = &b->tree;
     bool any = false;
     for (size_t i = 0; i < t->count && !any; i++)
         any = is_script(&t->nodes[i]);
@@ -211,11 +210,11 @@ unsigned char *ckpt__canon_script_modules(ckpt__builder *b)
         return NULL;
     unsigned char *flags = calloc(t->count, 1);
     if (!flags) {
-        b->no_memory = true;
+        *ok = false;
         return NULL;
     }
     for (size_t i = t->count; i > 0; i--)
-        flags[i - 1] = module_flags(b, i - 1, flags);
+        flags[i - 1] = module_flags(index, t, i - 1, flags);
     for (size_t i = 0; i < t->count; i++)
         flags[i] = flags[i] == (A_MODULE | HAS_WEIGHTS);
     return flags;

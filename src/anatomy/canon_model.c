@@ -41,7 +41,9 @@ bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v)
 
 void ckpt__canon_scan(ckpt__builder *b)
 {
-    unsigned char *modules = ckpt__canon_script_modules(b);
+    bool ok = true;
+    unsigned char *modules = ckpt__script_modules(b->index, &b->tree, &ok);
+    b->no_memory = b->no_memory || !ok;
     for (size_t i = 0; i < b->tree.count && !b->no_memory;) {
         if (is_optimizer(b, i)) {
             if (!ckpt__grow(&b->optimizers, &b->optimizer_capacity, b->optimizer_count + 1, sizeof *b->optimizers))

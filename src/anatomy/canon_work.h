@@ -185,8 +185,9 @@ ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o);
 bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node);
 /* What only says how the optimizer's dict is laid out becomes no entry. */
 void ckpt__canon_take_frame(ckpt__builder *b);
-/* For each node, is it a module of libtorch or TorchScript, with weights below it? The heap's; NULL: none is one. */
-unsigned char *ckpt__canon_script_modules(ckpt__builder *b);
+/* For each node, is it a module of libtorch or TorchScript, with weights below it? The heap's; NULL: none is one.
+ * *ok becomes false where there is no memory. */
+unsigned char *ckpt__script_modules(const ckpt__index *index, const ckpt__tree *tree, bool *ok);
 
 /* canon_order.c */
 /* The names that are stated: param_names in the groups, ids that are names, or the caller's. CKPT__NO_EVIDENCE: none is. */

@@ -1,0 +1,298 @@
+/* anatomy/anatomy.c - one look at each place of the value tree: which organ of a training state is it, and by which
+ * evidence? */
+#include "anatomy/anatomy.h"
+
+#include <stdlib.h>
+#include "anatomy/canon_work.h"
+#include "format/table.h"
+
+/* Keys that say what a dict is, each with its bit. */
+typedef struct known_key {
+    const char *key;
+    unsigned bit;
+} known_key;
+
+static const known_key scheduler_keys[] = {
+    {"last_epoch", CKPT__HAS_LAST_EPOCH},
+    {"base_lrs", CKPT__HAS_BASE_LRS},
+    {"_step_count", CKPT__HAS_STEP_COUNT},
+    {"_last_lr", CKPT__HAS_LAST_LR},
+    {"_get_lr_called_within_step", CKPT__HAS_LR_CALLED},
+    {"num_bad_epochs", CKPT__HAS_BAD_EPOCHS},
+    {"_schedulers", CKPT__HAS_SCHEDULERS},
+    {"_milestones", CKPT__HAS_MILESTONES},
+    {NULL, 0},
+};
+
+static const known_key scaler_keys[] = {
+    {"scale", CKPT__HAS_SCALE},
+    {"growth_factor", CKPT__HAS_GROWTH},
+    {"backoff_factor", CKPT__HAS_BACKOFF},
+    {"growth_interval", CKPT__HAS_INTERVAL},
+    {"_growth_tracker", CKPT__HAS_TRACKER},
+    {NULL, 0},
+};
+
+static const known_key counter_keys[] = {
+    {"step", CKPT__COUNTS_STEPS},
+    {"global_step", CKPT__COUNTS_STEPS},
+    {"global_steps", CKPT__COUNTS_STEPS},
+    {"steps", CKPT__COUNTS_STEPS},
+    {"iter", CKPT__COUNTS_STEPS},
+    {"it", CKPT__COUNTS_STEPS},
+    {"iter_num", CKPT__COUNTS_STEPS},
+    {"iteration", CKPT__COUNTS_STEPS},
+    {"train_step", CKPT__COUNTS_STEPS},
+    {"num_updates", CKPT__COUNTS_STEPS},
+    {"epoch", CKPT__COUNTS_EPOCHS},
+    {"current_epoch", CKPT__COUNTS_EPOCHS},
+    {NULL, 0},
+};
+
+static unsigned bit_of(const known_key *table, ckpt_str key)
+{
+    for (; table->key; table++)
+        if (ckpt__str_is(key, table->key))
+            return table->bit;
+    return 0;
+}
+
+/* The bits of those keys that a dict has. */
+static unsigned bits_of(const known_key *table, const ckpt_value *v)
+{
+    unsigned bits = 0;
+    if (v->kind == CKPT_V_DICT)
+        for (size_t i = 0; i < v->entry_count; i++)
+            bits |= v->entries[i].key->kind == CKPT_V_STR ? bit_of(table, v->entries[i].key->text) : 0;
+    else
+        for (; table->key; table++)
+            bits |= ckpt_value_get(v, table->key) ? table->bit : 0;
+    return bits;
+}
+
+static int count_bits(unsigned bits)
+{
+    int n = 0;
+    for (; bits; bits &= bits - 1)
+        n++;
+    return n;
+}
+
+/* ---- the kinds */
+
+/* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
+static bool beside_current(const ckpt__tree *t, size_t node)
+{
+    size_t parent = node;
+    if (!ckpt__str_is(t->nodes[node].key, "state_dict"))
+        return false;
+    while (parent > 0 && t->nodes[parent].depth >= t->nodes[node].depth)
+        parent--;
+    return parent < node && ckpt__tree_child(t, parent, "current_model_state") != SIZE_MAX;
+}
+
+static unsigned model_evidence(const ckpt__anatomy *a, size_t node, bool module)
+{
+    unsigned bits = module ? CKPT__BY_MODULE : 0;
+    if (ckpt__canon_is_model(a->index, a->tree.nodes[node].value))
+        bits |= CKPT__BY_TENSORS;
+    if (bits && ckpt__is_average(a->tree.nodes[node].name))
+        bits |= CKPT__AVERAGE;
+    if (bits && beside_current(&a->tree, node))
+        bits |= CKPT__BESIDE_CURRENT;
+    return bits;
+}
+
+static bool is_optimizer(const ckpt_value *v, ckpt__organ *out)
+{
+    *out = (ckpt__organ){.kind = CKPT__OPTIMIZER};
+    if (ckpt__is_cpp_optimizer(v)) {
+        out->form = ckpt__is_libtorch_optimizer(v) ? CKPT__LIBTORCH : CKPT__OLD_LIBTORCH;
+        return true;
+    }
+    if (!ckpt__is_torch_optimizer(v) && !ckpt__is_optimizer_object(v))
+        return false;
+    const ckpt_value *groups = ckpt_value_get(v, "param_groups");
+    bool listed = true;
+    for (size_t i = 0; listed && i < groups->item_count; i++)
+        listed = ckpt__params_of(groups->items[i]) != NULL;
+    out->form = v->kind == CKPT_V_DICT ? CKPT__TORCH_DICT : CKPT__TORCH_OBJECT;
+    out->evidence = (groups->item_count ? CKPT__SOME_GROUPS : 0) | (listed ? CKPT__LISTS_PARAMS : 0) |
+                    (ckpt__lists_ids(groups) ? CKPT__LISTS_IDS : 0);
+    return true;
+}
+
+/* Three of the keys that torch's schedulers share; or last_epoch and one other; or those that it is made of. */
+static unsigned scheduler_evidence(const ckpt_value *v)
+{
+    const unsigned common = CKPT__HAS_LAST_EPOCH | CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR |
+                            CKPT__HAS_LR_CALLED,
+                   with_epoch = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_BAD_EPOCHS |
+                                CKPT__HAS_SCHEDULERS;
+    unsigned bits = v->kind == CKPT_V_DICT ? bits_of(scheduler_keys, v) : 0;
+    if ((bits & CKPT__HAS_SCHEDULERS) && ckpt_value_get(v, "_schedulers")->kind == CKPT_V_LIST)
+        bits |= CKPT__LISTS_SCHEDULERS;
+    bool is = count_bits(bits & common) >= 3 || ((bits & CKPT__HAS_LAST_EPOCH) && (bits & with_epoch)) ||
+              ((bits & CKPT__HAS_SCHEDULERS) && (bits & (CKPT__HAS_MILESTONES | CKPT__HAS_LAST_LR)));
+    return is ? bits : 0;
+}
+
+static unsigned scaler_evidence(const ckpt__node *node)
+{
+    const ckpt_value *v = node->value;
+    bool named = ckpt__str_holds_nocase(node->name, "scaler") || ckpt__str_is(node->name, "MixedPrecision") ||
+                 ckpt__str_is(node->name, "native_amp_scaling_state");
+    if (v->kind == CKPT_V_DICT && v->entry_count == 0)
+        return named && node->depth > 0 ? CKPT__EMPTY_SCALER : 0;
+    unsigned bits = bits_of(scaler_keys, v);
+    return count_bits(bits) >= 3 ? bits : 0;
+}
+
+/* Counters lie at the root, in a file of a directory, or in the dict that a trainer keeps for them. */
+static unsigned counter_evidence(const ckpt__anatomy *a, size_t node, size_t parent)
+{
+    const ckpt__node *n = &a->tree.nodes[node], *above = &a->tree.nodes[parent];
+    ckpt_kind kind = n->value->kind;
+    uint32_t top = ckpt__in_files(a->index) ? 2 : 1;
+    bool kept = n->depth == top + 1 && ckpt__str_among(above->key, "trainer_state progress state train_state");
+    if (n->depth == 0 || n->integer_key || (n->depth > top && !kept) ||
+        (kind != CKPT_V_INT && kind != CKPT_V_FLOAT && kind != CKPT_V_TENSOR && !n->value->array))
+        return 0;
+    return bit_of(counter_keys, n->key);
+}
+
+static bool is_rng(const ckpt__anatomy *a, const ckpt_value *v)
+{
+    return v->kind == CKPT_V_TENSOR && v->tensor < a->index->tensor_count &&
+           a->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG;
+}
+
+/* ---- the walk */
+
+static bool add(ckpt__anatomy *a, size_t node, ckpt__organ organ)
+{
+    if (!ckpt__grow(&a->organs, &a->capacity, a->count + 1, sizeof *a->organs))
+        return false;
+    organ.node = node;
+    a->organs[a->count++] = organ;
+    return true;
+}
+
+/* A value may be more than one: a dict of tensors called "scale", "growth_factor", ... is a model by its structure too.
+ * *no_models: the end of the optimizer, or of the module, in which no dict is a model of its own. */
+static bool look_at(ckpt__anatomy *a, size_t node, size_t parent, bool module, size_t *no_models)
+{
+    const ckpt__node *n = &a->tree.nodes[node];
+    ckpt__organ optimizer;
+    unsigned bits;
+    if (!ckpt__node_is_dict(n)) {
+        if (is_rng(a, n->value))
+            return add(a, node, (ckpt__organ){.kind = CKPT__RNG, .evidence = 1});
+        bits = counter_evidence(a, node, parent);
+        return !bits || add(a, node, (ckpt__organ){.kind = CKPT__PROGRESS, .evidence = bits});
+    }
+    bool ok = true;
+    if (is_optimizer(n->value, &optimizer)) {
+        ok = add(a, node, optimizer);
+        *no_models = ckpt__organ_is_optimizer(&optimizer) && *no_models < n->end ? n->end : *no_models;
+    }
+    if (ok && node >= *no_models && (bits = model_evidence(a, node, module)) != 0) {
+        ok = add(a, node, (ckpt__organ){.kind = CKPT__MODEL, .evidence = bits});
+        *no_models = module ? n->end : *no_models;
+    }
+    if (ok && (bits = scheduler_evidence(n->value)) != 0)
+        ok = add(a, node, (ckpt__organ){.kind = CKPT__SCHEDULER, .evidence = bits});
+    if (ok && (bits = scaler_evidence(n)) != 0)
+        ok = add(a, node, (ckpt__organ){.kind = CKPT__SCALER, .evidence = bits});
+    return ok;
+}
+
+/* Parents stand before their children: the parent of a node is the last one before it that is less deep. */
+static bool look_at_all(ckpt__anatomy *a)
+{
+    const ckpt__tree *t = &a->tree;
+    bool ok = true;
+    unsigned char *modules = ckpt__script_modules(a->index, t, &ok);
+    size_t *open = NULL, capacity = 0, no_models = 0;
+    for (size_t i = 0; ok && i < t->count; i++) {
+        uint32_t depth = t->nodes[i].depth;
+        ok = ckpt__grow(&open, &capacity, depth + 1, sizeof *open);
+        if (!ok)
+            break;
+        open[depth] = i;
+        ok = look_at(a, i, depth ? open[depth - 1] : i, modules && modules[i], &no_models);
+    }
+    free(open);
+    free(modules);
+    return ok;
+}
+
+/* Every name repeats the keys above it: one key of a megabyte over a hundred thousand values would take as many
+ * megabytes. Names of real files take less than the values that they name. */
+uint64_t ckpt__anatomy_names_limit(const ckpt__index *index)
+{
+    const uint64_t least = (uint64_t)256 << 20, used = index->arena ? ckpt__arena_used(index->arena) : 0;
+    uint64_t limit = index->arena ? ckpt__arena_limit(index->arena) : 0;
+    if (limit)
+        return limit / 2 + ((uint64_t)4 << 20);
+    return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
+}
+
+static ckpt_status no_memory(const ckpt__anatomy *a, ckpt_error *err)
+{
+    if (ckpt__arena_over_limit(a->arena))
+        return ckpt__fail(err, CKPT_E_LIMIT, "canonical names",
+                          "the names of all values would take more than %llu MiB, far more than the values themselves: "
+                          "very long keys that are shared by many",
+                          (unsigned long long)(ckpt__arena_limit(a->arena) >> 20));
+    return ckpt__fail_memory(err, "canonical names", a->index->tensor_count);
+}
+
+ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ckpt__anatomy *out, ckpt_error *err)
+{
+    const ckpt__format *format = ckpt__format_of(index);
+    const ckpt_value *root = index->root;
+    memset(out, 0, sizeof *out);
+    out->index = index;
+    out->arena = arena;
+    bool unfolds = !format->canonical && (format->family == CKPT__FAMILY_TORCH || format->family == CKPT__FAMILY_DCP ||
+                                          ckpt__in_files(index));
+    if (unfolds)
+        root = ckpt__flat_unfold_all(root, arena, &out->mixed);
+    if (!root && index->root)
+        return no_memory(out, err);
+    ckpt_status status = ckpt__tree_build(root, arena, &out->tree, err);
+    if (status != CKPT_OK && ckpt__arena_over_limit(arena))
+        status = no_memory(out, err);
+    bool ok = status == CKPT_E_NO_MEMORY || look_at_all(out);
+    return ok ? status : no_memory(out, err);
+}
+
+void ckpt__anatomy_free(ckpt__anatomy *a)
+{
+    ckpt__tree_free(&a->tree);
+    free(a->organs);
+    memset(a, 0, sizeof *a);
+}
+
+/* ---- the answers */
+
+const ckpt__organ *ckpt__anatomy_next(const ckpt__anatomy *a, ckpt__organ_kind kind, size_t *at)
+{
+    while (*at < a->count) {
+        const ckpt__organ *organ = &a->organs[(*at)++];
+        if (organ->kind == kind)
+            return organ;
+    }
+    return NULL;
+}
+
+const ckpt_value *ckpt__organ_value(const ckpt__anatomy *a, const ckpt__organ *organ)
+{
+    return a->tree.nodes[organ->node].value;
+}
+
+ckpt_str ckpt__organ_path(const ckpt__anatomy *a, const ckpt__organ *organ)
+{
+    return a->tree.nodes[organ->node].name;
+}
