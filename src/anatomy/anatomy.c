@@ -91,16 +91,17 @@ static bool beside_current(const ckpt__tree *t, size_t node)
     return parent < node && ckpt__tree_child(t, parent, "current_model_state") != SIZE_MAX;
 }
 
+bool ckpt__anatomy_is_average(const ckpt__tree *tree, size_t node)
+{
+    return ckpt__is_average(tree->nodes[node].name) || beside_current(tree, node);
+}
+
 static unsigned model_evidence(const ckpt__anatomy *a, size_t node, bool module)
 {
     unsigned bits = module ? CKPT__BY_MODULE : 0;
     if (ckpt__canon_is_model(a->index, a->tree.nodes[node].value))
         bits |= CKPT__BY_TENSORS;
-    if (bits && ckpt__is_average(a->tree.nodes[node].name))
-        bits |= CKPT__AVERAGE;
-    if (bits && beside_current(&a->tree, node))
-        bits |= CKPT__BESIDE_CURRENT;
-    return bits;
+    return bits && ckpt__anatomy_is_average(&a->tree, node) ? bits | CKPT__AVERAGE : bits;
 }
 
 static bool is_optimizer(const ckpt_value *v, ckpt__organ *out)

@@ -32,11 +32,10 @@ typedef enum ckpt__organ_kind {
 
 /* The evidence of an organ, as bits of the enum of its kind. One is listed where any reader of checkpoints would take
  * it for one. Who is stricter asks for the bits that it needs. */
-enum {                          /* models */
-       CKPT__BY_TENSORS = 1,    /* names and tensors, and nothing else (ckpt__is_state_dict) */
-       CKPT__BY_MODULE = 2,     /* an archive of libtorch or TorchScript with weights in it, or in its submodules */
-       CKPT__AVERAGE = 4,       /* its path says so ("ema", "averaged") */
-       CKPT__BESIDE_CURRENT = 8 /* an average too: Lightning keeps the weights that are trained beside it */
+enum {                       /* models */
+       CKPT__BY_TENSORS = 1, /* names and tensors, and nothing else (ckpt__is_state_dict) */
+       CKPT__BY_MODULE = 2,  /* an archive of libtorch or TorchScript with weights in it, or in its submodules */
+       CKPT__AVERAGE = 4     /* ckpt__anatomy_is_average */
 };
 enum {                         /* optimizers */
        CKPT__SOME_GROUPS = 1,  /* there is a group */
@@ -109,6 +108,8 @@ uint64_t ckpt__anatomy_names_limit(const ckpt__index *index);
 
 /* The next organ of the kind from *at on, which is moved behind it; NULL: there is none. Begin with 0. */
 const ckpt__organ *ckpt__anatomy_next(const ckpt__anatomy *anatomy, ckpt__organ_kind kind, size_t *at);
+/* Is what lies at a node an average of weights? Its path says so, or Lightning keeps the weights that are trained beside it. */
+bool ckpt__anatomy_is_average(const ckpt__tree *tree, size_t node);
 const ckpt_value *ckpt__organ_value(const ckpt__anatomy *anatomy, const ckpt__organ *organ);
 ckpt_str ckpt__organ_path(const ckpt__anatomy *anatomy, const ckpt__organ *organ);
 

@@ -33,34 +33,17 @@ ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count
     return CKPT_OK;
 }
 
-/* Every name repeats the keys above it: one key of a megabyte over a hundred thousand values would take as many
- * megabytes. Names of real files take less than the values that they name. */
-static uint64_t names_limit(const ckpt__index *index)
-{
-    const uint64_t least = (uint64_t)256 << 20, used = index->arena ? ckpt__arena_used(index->arena) : 0;
-    uint64_t limit = index->arena ? ckpt__arena_limit(index->arena) : 0;
-    if (limit)
-        return limit / 2 + ((uint64_t)4 << 20);
-    return used > (UINT64_MAX - least) / 8 ? UINT64_MAX : least + used * 8;
-}
-
 static ckpt_status build_torch(ckpt__builder *b)
 {
-    const ckpt_value *root = ckpt__flat_unfold_all(b->index->root, b->canon->arena, &b->mixed);
-    if (!root && b->index->root)
-        return ckpt__canon_no_memory(b);
-    ckpt_status s = ckpt__tree_build(root, b->canon->arena, &b->tree, b->err);
-    if (s != CKPT_OK)
-        return ckpt__arena_over_limit(b->canon->arena) ? ckpt__canon_no_memory(b) : s;
     if (!b->tree.count)
-        return s;
+        return CKPT_OK;
     ckpt__canon_scan(b);
     if (b->no_memory)
         return ckpt__canon_no_memory(b);
-    s = ckpt__canon_find(b);
+    ckpt_status s = ckpt__canon_find(b);
     if (s == CKPT_OK)
         s = ckpt__canon_emit_torch(b);
-    if (b->mixed) /* the file has no such paths */
+    if (b->anatomy->mixed) /* the file has no such paths */
         b->canon->model_path = b->canon->optimizer_path = (ckpt_str){NULL, 0};
     return s;
 }
@@ -70,6 +53,9 @@ static ckpt_status build(ckpt__builder *b)
     ckpt_status s = load_wanted(b);
     if (s != CKPT_OK)
         return s;
+    b->tree = b->anatomy->tree;
+    for (size_t i = 0; i < b->tree.count; i++)
+        b->tree.nodes[i].taken = false;
     const ckpt__format *format = ckpt__format_of(b->index);
     if (format->canonical)
         s = ckpt__canon_native(b);
@@ -93,10 +79,16 @@ ckpt_status ckpt__canon_build(const ckpt__index *index, const ckpt__canon_hints 
     b.scaler = b.step = b.model.node = b.optimizer.node = b.optimizer.state = SIZE_MAX;
     b.canon = calloc(1, sizeof *b.canon);
     if (b.canon)
-        b.canon->arena = ckpt__arena_new(names_limit(index));
-    ckpt_status s = b.canon && b.canon->arena ? build(&b) : ckpt__fail_memory(err, "canonical names", 0);
+        b.canon->arena = ckpt__arena_new(ckpt__anatomy_names_limit(index));
+    ckpt__anatomy own = {0};
+    b.anatomy = b.hints->anatomy ? b.hints->anatomy : &own;
+    ckpt_status s = b.canon && b.canon->arena ? CKPT_OK : ckpt__fail_memory(err, "canonical names", 0);
+    if (s == CKPT_OK && !b.hints->anatomy)
+        s = ckpt__anatomy_build(index, b.canon->arena, &own, err);
+    if (s == CKPT_OK)
+        s = build(&b);
     ckpt__hash_free(b.wanted);
-    ckpt__tree_free(&b.tree);
+    ckpt__anatomy_free(&own);
     ckpt__model_free(&b.model);
     ckpt__optimizer_free(&b.optimizer);
     free(b.optimizers);

@@ -117,6 +117,9 @@ typedef struct ckpt__canon {
  * group_count 2. */
 typedef struct ckpt__canon_hints {
     const ckpt_map *map; /* NULL: none */
+    /* Of the same index, and whole; it must live as long as the canon. Canons of one anatomy are built one after the other.
+     * NULL: the canon makes its own. */
+    struct ckpt__anatomy *anatomy;
     const char *const *param_names;
     size_t param_name_count; /* the optimizer's order, declared by the caller */
     const ckpt_str *wanted;

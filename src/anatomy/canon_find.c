@@ -201,7 +201,7 @@ static size_t plain_models(const ckpt__builder *b, size_t *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < b->model_count; i++)
-        if (!ckpt__canon_is_average(b, b->models[i]))
+        if (!ckpt__anatomy_is_average(&b->tree, b->models[i]))
             out[n++] = b->models[i];
     for (size_t i = 0; n == 0 && i < b->model_count; i++)
         out[i] = b->models[i];
@@ -330,7 +330,7 @@ static ckpt_status find_model(ckpt__builder *b)
     if (s != CKPT_OK)
         return s;
     char where[160];
-    if (!ckpt__map_source_of(b->hints->map)->model && !b->mixed && b->tree.nodes[node].name.size)
+    if (!ckpt__map_source_of(b->hints->map)->model && !b->anatomy->mixed && b->tree.nodes[node].name.size)
         ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
                          shown(b, node, where, sizeof where));
     if (strip)
@@ -342,27 +342,15 @@ static ckpt_status find_model(ckpt__builder *b)
 
 /* ---- scaler and step */
 
-static bool is_scaler(const ckpt__tree *t, size_t node)
-{
-    static const char *const keys[] = {"scale", "growth_factor", "backoff_factor", "growth_interval",
-                                       "_growth_tracker"};
-    if (t->nodes[node].end - node < 6 || !ckpt__node_is_dict(&t->nodes[node]))
-        return false;
-    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
-        if (ckpt__tree_child(t, node, keys[k]) == SIZE_MAX)
-            return false;
-    return true;
-}
-
 static ckpt_status find_scaler(ckpt__builder *b)
 {
     const char *path = ckpt__map_source_of(b->hints->map)->scaler;
     if (path)
         return by_rule(b, "scaler", path, NULL, 0, &b->scaler);
-    size_t found[SHOWN], count = 0;
-    for (size_t i = 0; i < b->tree.count; i++)
-        if (is_scaler(&b->tree, i) && count++ < SHOWN)
-            found[count - 1] = i;
+    size_t found[SHOWN], count = 0, at = 0;
+    for (const ckpt__organ *o; (o = ckpt__anatomy_next(b->anatomy, CKPT__SCALER, &at)) != NULL;)
+        if (o->evidence == CKPT__WHOLE_SCALER && count++ < SHOWN)
+            found[count - 1] = o->node;
     if (count == 1)
         b->scaler = found[0];
     if (count < 2)
@@ -414,7 +402,7 @@ static ckpt_status find_step(ckpt__builder *b)
 static void note_found(ckpt__builder *b, const char *what, const char *rule, size_t node)
 {
     char where[160];
-    if (!rule && !b->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size &&
+    if (!rule && !b->anatomy->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size &&
         !ckpt__str_is(b->tree.nodes[node].name, what))
         ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
                          shown(b, node, where, sizeof where));

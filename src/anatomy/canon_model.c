@@ -24,45 +24,34 @@ static const ckpt_tensor_info *tensor_of(const ckpt__builder *b, size_t node)
     return v->kind == CKPT_V_TENSOR && v->tensor < b->index->tensor_count ? &b->index->tensors[v->tensor].info : NULL;
 }
 
-/* An optimizer whose groups list ids, in a dict or in an object that keeps the same as attributes; or libtorch's. */
-static bool is_optimizer(const ckpt__builder *b, size_t node)
-{
-    const ckpt_value *v = b->tree.nodes[node].value;
-    if (ckpt__canon_is_libtorch(b, node))
-        return true;
-    return (ckpt__is_torch_optimizer(v) || ckpt__is_optimizer_object(v)) &&
-           ckpt__lists_ids(ckpt_value_get(v, "param_groups"));
-}
-
 bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v)
 {
     return ckpt__is_state_dict(index, v, ckpt__torch_is_closed);
 }
 
+static bool add_node(size_t **list, size_t *count, size_t *capacity, size_t node)
+{
+    if (!ckpt__grow(list, capacity, *count + 1, sizeof **list))
+        return false;
+    (*list)[(*count)++] = node;
+    return true;
+}
+
 void ckpt__canon_scan(ckpt__builder *b)
 {
-    bool ok = true;
-    unsigned char *modules = ckpt__script_modules(b->index, &b->tree, &ok);
-    b->no_memory = b->no_memory || !ok;
-    for (size_t i = 0; i < b->tree.count && !b->no_memory;) {
-        if (is_optimizer(b, i)) {
-            if (!ckpt__grow(&b->optimizers, &b->optimizer_capacity, b->optimizer_count + 1, sizeof *b->optimizers))
-                b->no_memory = true;
-            else
-                b->optimizers[b->optimizer_count++] = i;
-            i = b->tree.nodes[i].end;
+    size_t from = 0;
+    for (size_t i = 0; i < b->anatomy->count && !b->no_memory; i++) {
+        const ckpt__organ *organ = &b->anatomy->organs[i];
+        bool optimizer = ckpt__organ_is_optimizer(organ);
+        if (organ->node < from || (!optimizer && organ->kind != CKPT__MODEL))
             continue;
-        }
-        bool module = modules && modules[i];
-        if (module || ckpt__canon_is_model(b->index, b->tree.nodes[i].value)) {
-            if (!ckpt__grow(&b->models, &b->model_capacity, b->model_count + 1, sizeof *b->models))
-                b->no_memory = true;
-            else
-                b->models[b->model_count++] = i;
-        }
-        i = module ? b->tree.nodes[i].end : i + 1; /* its submodules are part of it */
+        if (optimizer)
+            b->no_memory = !add_node(&b->optimizers, &b->optimizer_count, &b->optimizer_capacity, organ->node);
+        else
+            b->no_memory = !add_node(&b->models, &b->model_count, &b->model_capacity, organ->node);
+        if (optimizer || (organ->evidence & CKPT__BY_MODULE)) /* what is below is part of it */
+            from = b->tree.nodes[organ->node].end;
     }
-    free(modules);
 }
 
 /* How many of an ascending list are not above a node. */
@@ -378,22 +367,6 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
 
 /* ---- the dict that the state's names are in */
 
-/* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
-static bool beside_current(const ckpt__tree *t, size_t node)
-{
-    size_t parent = node;
-    if (!ckpt__str_is(t->nodes[node].key, "state_dict"))
-        return false;
-    while (parent > 0 && t->nodes[parent].depth >= t->nodes[node].depth)
-        parent--;
-    return parent < node && ckpt__tree_child(t, parent, "current_model_state") != SIZE_MAX;
-}
-
-bool ckpt__canon_is_average(const ckpt__builder *b, size_t node)
-{
-    return ckpt__is_average(b->tree.nodes[node].name) || beside_current(&b->tree, node);
-}
-
 /* How well the names below a node fit, for each way to strip. A dict with module.w, module.b and n below it, where
  * the state has w and b, has tensors 3 and matched {0, 2, 2}. */
 struct score {
@@ -446,7 +419,7 @@ static int compare(const ckpt__builder *b, const struct score *x, int sx, const 
     bool ex = x->tensors == x->matched[sx], ey = y->tensors == y->matched[sy];
     if (ex != ey)
         return ex ? 1 : -1;
-    bool ax = ckpt__canon_is_average(b, x->node), ay = ckpt__canon_is_average(b, y->node);
+    bool ax = ckpt__anatomy_is_average(&b->tree, x->node), ay = ckpt__anatomy_is_average(&b->tree, y->node);
     return ax == ay ? 0 : ay ? 1 : -1;
 }
 

@@ -416,9 +416,7 @@ ckpt_status ckpt__canon_native(ckpt__builder *b)
 {
     outside o = {NULL, NULL};
     int strip = 0;
-    ckpt_status s = ckpt__tree_build(b->index->root, b->canon->arena, &b->tree, b->err);
-    if (s == CKPT_OK)
-        s = find_outside(b, &o);
+    ckpt_status s = find_outside(b, &o);
     if (s == CKPT_OK)
         s = choose_strip(b, &strip);
     if (s == CKPT_OK)
@@ -455,8 +453,6 @@ ckpt_status ckpt__canon_plain(ckpt__builder *b)
     }
     if (s == CKPT_OK)
         note_strip(b, strip);
-    if (s == CKPT_OK)
-        s = ckpt__tree_build(b->index->root, b->canon->arena, &b->tree, b->err);
     for (size_t i = 0; i < b->tree.count && s == CKPT_OK; i++) {
         if (!ckpt__node_is_leaf(&b->tree.nodes[i]))
             continue;

@@ -3,8 +3,7 @@
 #ifndef CKPT_CANON_WORK_H
 #define CKPT_CANON_WORK_H
 #include "anatomy/canon.h"
-#include "model/preorder.h"
-#include "model/training.h"
+#include "anatomy/anatomy.h"
 
 /* ---- the model: the tensors of its dict, in its order */
 typedef enum ckpt__param_class {
@@ -111,7 +110,8 @@ typedef struct ckpt__builder {
     const ckpt__index *index; /* borrowed, as are the hints, the report (NULL: none) and the error (may be NULL) */
     const ckpt__canon_hints *hints; /* never NULL */
     ckpt__canon *canon;             /* the answer: the caller's after success, freed after a failure */
-    ckpt__tree tree;                /* owned; its names are in the canon's arena */
+    ckpt__anatomy *anatomy;         /* the caller's (hints), or the builder's own */
+    ckpt__tree tree;                /* the anatomy's */
     ckpt_report *report;
     ckpt_error *err;
     ckpt__hash *wanted; /* owned: names of the hints; NULL: none */
@@ -123,7 +123,6 @@ typedef struct ckpt__builder {
     ckpt__optimizer optimizer;
     size_t scaler, step;   /* nodes; SIZE_MAX: none */
     size_t entry_capacity; /* of canon->entries */
-    bool mixed;            /* the tree is not laid out as the file (canon_flat.c): its paths are none of the file's */
     bool no_memory;        /* a finding could not be added */
 } ckpt__builder;
 
@@ -162,7 +161,6 @@ ckpt_status ckpt__canon_match_wanted(ckpt__builder *b, size_t *node, int *strip)
 ckpt_status ckpt__canon_find_rival(ckpt__builder *b, size_t node, size_t *rival);
 /* How to strip the names below one node so that most are the state's. */
 ckpt_status ckpt__canon_match_below(ckpt__builder *b, size_t node, int *strip);
-bool ckpt__canon_is_average(const ckpt__builder *b, size_t node); /* by its path, or by what lies beside it */
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name);
 ckpt_role ckpt__canon_weight_role(const ckpt_tensor_info *info, ckpt_str name); /* param or buffer */
 

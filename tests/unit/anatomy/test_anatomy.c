@@ -142,7 +142,7 @@ static const struct {
      "model 'netG' 1; model 'netD' 1; optimizer 'optG' 7; optimizer 'optD' 7", false},
     {"an average", "{'model': {'w': T}, 'model_ema': {'w': T}}", "model 'model' 1; model 'model_ema' 5", false},
     {"an average beside what is trained", "{'state_dict': {'w': T}, 'current_model_state': {'w': T}}",
-     "model 'state_dict' 9; model 'current_model_state' 1", false},
+     "model 'state_dict' 5; model 'current_model_state' 1", false},
     {"a flattened optimizer", "{'state.a.w.exp_avg': T, 'param_groups.a.w.lr': 1}", "optimizer '' 7", false},
     {"one among the weights", "{'a.w': T, 'state.a.w.exp_avg': T, 'param_groups.a.w.lr': 1}",
      "model 'model' 1; optimizer 'optimizer' 7", false},
