@@ -104,7 +104,16 @@ static unsigned model_evidence(const ckpt__anatomy *a, size_t node, bool module)
     return bits && ckpt__anatomy_is_average(&a->tree, node) ? bits | CKPT__AVERAGE : bits;
 }
 
-static bool is_optimizer(const ckpt_value *v, ckpt__organ *out)
+/* *unfolded: the next one of a flattened state; they come in order. */
+static ckpt__optimizer_form form_of(const ckpt_value *v, const ckpt__unfolded_one **unfolded)
+{
+    if (!*unfolded || (*unfolded)->optimizer != v)
+        return v->kind == CKPT_V_DICT ? CKPT__TORCH_DICT : CKPT__TORCH_OBJECT;
+    *unfolded = (*unfolded)->next;
+    return CKPT__FLAT_DICT;
+}
+
+static bool is_optimizer(const ckpt_value *v, const ckpt__unfolded_one **unfolded, ckpt__organ *out)
 {
     *out = (ckpt__organ){.kind = CKPT__OPTIMIZER};
     if (ckpt__is_cpp_optimizer(v)) {
@@ -117,7 +126,7 @@ static bool is_optimizer(const ckpt_value *v, ckpt__organ *out)
     bool listed = true;
     for (size_t i = 0; listed && i < groups->item_count; i++)
         listed = ckpt__params_of(groups->items[i]) != NULL;
-    out->form = v->kind == CKPT_V_DICT ? CKPT__TORCH_DICT : CKPT__TORCH_OBJECT;
+    out->form = form_of(v, unfolded);
     out->evidence = (groups->item_count ? CKPT__SOME_GROUPS : 0) | (listed ? CKPT__LISTS_PARAMS : 0) |
                     (ckpt__lists_ids(groups) ? CKPT__LISTS_IDS : 0);
     return true;
@@ -170,6 +179,12 @@ static bool is_rng(const ckpt__anatomy *a, const ckpt_value *v)
 
 /* ---- the walk */
 
+typedef struct walk {
+    ckpt__anatomy *out;
+    const ckpt__unfolded_one *unfolded; /* the next flattened optimizer */
+    size_t no_models; /* the end of the optimizer, or of the module, in which no dict is a model of its own */
+} walk;
+
 static bool add(ckpt__anatomy *a, size_t node, ckpt__organ organ)
 {
     if (!ckpt__grow(&a->organs, &a->capacity, a->count + 1, sizeof *a->organs))
@@ -179,10 +194,10 @@ static bool add(ckpt__anatomy *a, size_t node, ckpt__organ organ)
     return true;
 }
 
-/* A value may be more than one: a dict of tensors called "scale", "growth_factor", ... is a model by its structure too.
- * *no_models: the end of the optimizer, or of the module, in which no dict is a model of its own. */
-static bool look_at(ckpt__anatomy *a, size_t node, size_t parent, bool module, size_t *no_models)
+/* A value may be more than one: a dict of tensors called "scale", "growth_factor", ... is a model by its structure too. */
+static bool look_at(walk *w, size_t node, size_t parent, bool module)
 {
+    ckpt__anatomy *a = w->out;
     const ckpt__node *n = &a->tree.nodes[node];
     ckpt__organ optimizer;
     unsigned bits;
@@ -193,13 +208,13 @@ static bool look_at(ckpt__anatomy *a, size_t node, size_t parent, bool module, s
         return !bits || add(a, node, (ckpt__organ){.kind = CKPT__PROGRESS, .evidence = bits});
     }
     bool ok = true;
-    if (is_optimizer(n->value, &optimizer)) {
+    if (is_optimizer(n->value, &w->unfolded, &optimizer)) {
         ok = add(a, node, optimizer);
-        *no_models = ckpt__organ_is_optimizer(&optimizer) && *no_models < n->end ? n->end : *no_models;
+        w->no_models = ckpt__organ_is_optimizer(&optimizer) && w->no_models < n->end ? n->end : w->no_models;
     }
-    if (ok && node >= *no_models && (bits = model_evidence(a, node, module)) != 0) {
+    if (ok && node >= w->no_models && (bits = model_evidence(a, node, module)) != 0) {
         ok = add(a, node, (ckpt__organ){.kind = CKPT__MODEL, .evidence = bits});
-        *no_models = module ? n->end : *no_models;
+        w->no_models = module ? n->end : w->no_models;
     }
     if (ok && (bits = scheduler_evidence(n->value)) != 0)
         ok = add(a, node, (ckpt__organ){.kind = CKPT__SCHEDULER, .evidence = bits});
@@ -214,14 +229,15 @@ static bool look_at_all(ckpt__anatomy *a)
     const ckpt__tree *t = &a->tree;
     bool ok = true;
     unsigned char *modules = ckpt__script_modules(a->index, t, &ok);
-    size_t *open = NULL, capacity = 0, no_models = 0;
+    size_t *open = NULL, capacity = 0;
+    walk w = {a, a->unfolded.first, 0};
     for (size_t i = 0; ok && i < t->count; i++) {
         uint32_t depth = t->nodes[i].depth;
         ok = ckpt__grow(&open, &capacity, depth + 1, sizeof *open);
         if (!ok)
             break;
         open[depth] = i;
-        ok = look_at(a, i, depth ? open[depth - 1] : i, modules && modules[i], &no_models);
+        ok = look_at(&w, i, depth ? open[depth - 1] : i, modules && modules[i]);
     }
     free(open);
     free(modules);
@@ -259,7 +275,7 @@ ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ck
     bool unfolds = !format->canonical && (format->family == CKPT__FAMILY_TORCH || format->family == CKPT__FAMILY_DCP ||
                                           ckpt__in_files(index));
     if (unfolds)
-        root = ckpt__flat_unfold_all(root, arena, &out->mixed);
+        root = ckpt__flat_unfold_all(root, arena, &out->unfolded);
     if (!root && index->root)
         return no_memory(out, err);
     ckpt_status status = ckpt__tree_build(root, arena, &out->tree, err);

@@ -69,6 +69,7 @@ enum { /* counters */
 
 typedef enum ckpt__optimizer_form {
     CKPT__TORCH_DICT = 0, /* {'state': {...}, 'param_groups': [...]} */
+    CKPT__FLAT_DICT,      /* a key for each value (canon_flat.c); the value is made, and in no file */
     CKPT__TORCH_OBJECT,   /* an object that keeps both as attributes */
     CKPT__LIBTORCH,       /* libtorch's archives */
     CKPT__OLD_LIBTORCH    /* the lists that it had before 1.5 */
@@ -89,14 +90,28 @@ static inline bool ckpt__organ_is_optimizer(const ckpt__organ *organ)
     return organ->kind == CKPT__OPTIMIZER && (organ->form >= CKPT__LIBTORCH || (organ->evidence & CKPT__LISTS_IDS));
 }
 
+/* canon_flat.c: of a dict that is or holds a flattened optimizer state (model/flat_state.h) one that has it as torch's own
+ * {state, param_groups}, in the arena; *mixed: what else was in it is in {model, optimizer, ...} then. Any other dict is
+ * given back. NULL: no memory. _all: the root, and what lies in it. */
+const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, bool *mixed);
+/* Those that were unfolded, in the order of their places. */
+typedef struct ckpt__unfolded_one {
+    const ckpt_value *optimizer; /* {state, param_groups}, in the arena */
+    struct ckpt__unfolded_one *next;
+} ckpt__unfolded_one;
+typedef struct ckpt__unfolded {
+    bool mixed;                       /* one of them was */
+    ckpt__unfolded_one *first, *last; /* in the arena; NULL: nothing was unfolded */
+} ckpt__unfolded;
+const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, ckpt__unfolded *out);
+
 typedef struct ckpt__anatomy {
     const ckpt__index *index; /* borrowed */
     ckpt__arena *arena;       /* borrowed: names, and dicts that were unfolded */
     ckpt__tree tree;          /* owned */
     ckpt__organ *organs;      /* heap, owned; in the order of their nodes */
     size_t count, capacity;
-    bool
-        mixed; /* a flattened optimizer state (canon_flat.c) lay among other things: no path of the tree is one of the file */
+    ckpt__unfolded unfolded; /* flattened optimizers; mixed: no path of the tree is one of the file */
 } ckpt__anatomy;
 
 /* CKPT_E_NO_MEMORY. CKPT_E_LIMIT: the tree has more places than can be looked at, or its names take more than the arena

@@ -43,7 +43,7 @@ static ckpt_status build_torch(ckpt__builder *b)
     ckpt_status s = ckpt__canon_find(b);
     if (s == CKPT_OK)
         s = ckpt__canon_emit_torch(b);
-    if (b->anatomy->mixed) /* the file has no such paths */
+    if (b->anatomy->unfolded.mixed) /* the file has no such paths */
         b->canon->model_path = b->canon->optimizer_path = (ckpt_str){NULL, 0};
     return s;
 }

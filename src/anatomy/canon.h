@@ -167,12 +167,6 @@ void ckpt__canon_give_roles(ckpt__index *index);
 bool ckpt__key_has_param_shape(ckpt_str state_key);
 bool ckpt__canon_is_adapter(ckpt_str name); /* of a parameter that PEFT adds to a model */
 
-/* canon_flat.c: of a dict that is or holds a flattened optimizer state (model/flat_state.h) one that has it as torch's own
- * {state, param_groups}, in the arena; *mixed: what else was in it is in {model, optimizer, ...} then. Any other dict is
- * given back. NULL: no memory. _all: the root, and what lies in it. */
-const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, bool *mixed);
-const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, bool *mixed);
-
 /* canon_splits.c: how trainers split the parameters in two groups: does this one decay? */
 size_t ckpt__split_count(void);
 const char *ckpt__split_name(size_t split); /* "rank" */

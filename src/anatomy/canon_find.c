@@ -330,7 +330,7 @@ static ckpt_status find_model(ckpt__builder *b)
     if (s != CKPT_OK)
         return s;
     char where[160];
-    if (!ckpt__map_source_of(b->hints->map)->model && !b->anatomy->mixed && b->tree.nodes[node].name.size)
+    if (!ckpt__map_source_of(b->hints->map)->model && !b->anatomy->unfolded.mixed && b->tree.nodes[node].name.size)
         ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
                          shown(b, node, where, sizeof where));
     if (strip)
@@ -402,7 +402,7 @@ static ckpt_status find_step(ckpt__builder *b)
 static void note_found(ckpt__builder *b, const char *what, const char *rule, size_t node)
 {
     char where[160];
-    if (!rule && !b->anatomy->mixed && node != SIZE_MAX && b->tree.nodes[node].name.size &&
+    if (!rule && !b->anatomy->unfolded.mixed && node != SIZE_MAX && b->tree.nodes[node].name.size &&
         !ckpt__str_is(b->tree.nodes[node].name, what))
         ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the %s is taken from '%s'", what,
                          shown(b, node, where, sizeof where));

@@ -233,18 +233,31 @@ const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, 
     return u.no_memory ? NULL : out;
 }
 
-/* The root and what lies directly in it; of files that too. */
-static const ckpt_value *unfold_below(const ckpt_value *v, ckpt__arena *arena, int depth, bool *mixed)
+static const ckpt_value *note_unfolded(const ckpt_value *v, ckpt__arena *arena, bool mixed, ckpt__unfolded *out)
 {
-    const ckpt_value *own = ckpt__flat_unfold(v, arena, mixed);
+    ckpt__unfolded_one *one = ckpt__arena_array(arena, 1, sizeof *one);
+    if (!one)
+        return NULL;
+    *one = (ckpt__unfolded_one){mixed ? ckpt_value_get(v, "optimizer") : v, NULL};
+    *(out->last ? &out->last->next : &out->first) = one;
+    out->last = one;
+    out->mixed = out->mixed || mixed;
+    return v;
+}
+
+/* The root and what lies directly in it; of files that too. */
+static const ckpt_value *unfold_below(const ckpt_value *v, ckpt__arena *arena, int depth, ckpt__unfolded *out)
+{
+    bool mixed;
+    const ckpt_value *own = ckpt__flat_unfold(v, arena, &mixed);
     ckpt_entry *entries = NULL;
-    if (own != v || !own || depth == 0 || v->kind != CKPT_V_DICT)
+    if (own && own != v)
+        return note_unfolded(own, arena, mixed, out);
+    if (!own || depth == 0 || v->kind != CKPT_V_DICT)
         return own;
     for (size_t i = 0; i < v->entry_count; i++) {
-        bool inside = false;
         const ckpt_value *at = v->entries[i].value;
-        const ckpt_value *is = at->kind == CKPT_V_DICT ? unfold_below(at, arena, depth - 1, &inside) : at;
-        *mixed = *mixed || inside;
+        const ckpt_value *is = at->kind == CKPT_V_DICT ? unfold_below(at, arena, depth - 1, out) : at;
         if (is && is != at && !entries && (entries = ckpt__arena_array(arena, v->entry_count, sizeof *entries)))
             memcpy(entries, v->entries, v->entry_count * sizeof *entries);
         if (!is || (is != at && !entries))
@@ -262,9 +275,9 @@ static const ckpt_value *unfold_below(const ckpt_value *v, ckpt__arena *arena, i
     return copy;
 }
 
-const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, bool *mixed)
+const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, ckpt__unfolded *out)
 {
     enum { DEPTH = 2 }; /* {file: {'optimizer': ...}} */
-    *mixed = false;
-    return root ? unfold_below(root, arena, DEPTH, mixed) : root;
+    memset(out, 0, sizeof *out);
+    return root ? unfold_below(root, arena, DEPTH, out) : root;
 }

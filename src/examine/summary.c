@@ -304,11 +304,9 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
 }
 
 /* Canonical names tell which dict is what, and which state belongs to which parameter. */
-static ckpt_status take_parts(const summary_work *p)
+static ckpt_status take_named(const summary_work *p, ckpt__anatomy *anatomy)
 {
-    ckpt__canon_hints hints;
-    memset(&hints, 0, sizeof hints);
-    hints.optional_optimizer = true;
+    ckpt__canon_hints hints = {.anatomy = anatomy, .optional_optimizer = true};
     ckpt__canon *canon = NULL;
     ckpt_error ignored = CKPT_ERROR_INIT;
     ckpt_report *findings = ckpt_report_new();
@@ -325,6 +323,26 @@ static ckpt_status take_parts(const summary_work *p)
     const ckpt_value *state = p->out->optimizer && dead ? ckpt_value_get(p->out->optimizer, "state") : NULL;
     status = ckpt__summary_state(p->index, canon, state ? state->entry_count : 0, p->out, p->err);
     ckpt__canon_free(canon);
+    return status;
+}
+
+/* A tree of more values than can be looked at has the organs that were found till then, and no names. */
+static ckpt_status take_parts(const summary_work *p)
+{
+    ckpt__anatomy anatomy;
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    ckpt__arena *arena = ckpt__arena_new(ckpt__anatomy_names_limit(p->index));
+    if (!arena)
+        return ckpt__fail_memory(p->err, "canonical names", 0);
+    ckpt_status status = ckpt__anatomy_build(p->index, arena, &anatomy, &ignored);
+    bool whole = status == CKPT_OK;
+    status = status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(p->err, "canonical names", 0) : CKPT_OK;
+    if (whole)
+        status = take_named(p, &anatomy);
+    if (status == CKPT_OK)
+        ckpt__summary_find(&anatomy, p->out);
+    ckpt__anatomy_free(&anatomy);
+    ckpt__arena_free(arena);
     return status;
 }
 
@@ -481,8 +499,6 @@ static ckpt_status summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_
     take_facts(&p);
     take_ema(&p);
     ckpt_status status = take_parts(&p);
-    if (status == CKPT_OK)
-        status = ckpt__summary_find(p.index, out, err);
     if (status == CKPT_OK)
         status = ckpt__summary_marks(p.index, reader, out, err);
     out->bare = out->producer && strcmp(out->producer, "torch") == 0 && out->model_path.data && !out->model_path.size &&

@@ -119,64 +119,54 @@ static bool has_no_state_of_its_own(const char *class_name, const ckpt_value *op
 
 /* ---- where they are */
 
-static bool is_scheduler(const ckpt_value *v)
+/* Is this how `show` tells a scheduler? SequentialLR has no base_lrs of its own, ChainedScheduler no last_epoch. */
+static bool is_scheduler(const ckpt__organ *o)
 {
-    const ckpt_value *parts = v->kind == CKPT_V_DICT ? ckpt_value_get(v, "_schedulers") : NULL;
-    if (parts && parts->kind == CKPT_V_LIST && ckpt_value_get(v, "_last_lr"))
-        return true; /* SequentialLR has no base_lrs of its own, ChainedScheduler no last_epoch */
-    if (v->kind != CKPT_V_DICT || !ckpt_value_get(v, "last_epoch"))
-        return false;
-    return ckpt_value_get(v, "base_lrs") || ckpt_value_get(v, "_step_count") || ckpt_value_get(v, "num_bad_epochs");
+    const unsigned parts = CKPT__LISTS_SCHEDULERS | CKPT__HAS_LAST_LR,
+                   others = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_BAD_EPOCHS;
+    return o->kind == CKPT__SCHEDULER &&
+           ((o->evidence & parts) == parts || ((o->evidence & CKPT__HAS_LAST_EPOCH) && (o->evidence & others)));
 }
 
-/* The walk over the value tree. */
-typedef struct finder {
-    ckpt_summary *out;       /* borrowed */
-    ckpt__buf name;          /* owned: path of the last that was found; what is below it is its own */
-    const ckpt_value *first; /* optimizer; borrowed from the tree; NULL: none yet */
-    ckpt_str first_path;     /* of it, in the arena of the summary */
-    bool no_memory;
-} finder;
-
-static int look_at(void *ctx, const ckpt_visit *visit)
+/* As they lie in the file: an optimizer's dict of torch's, or of libtorch's from 1.5 on. */
+static bool is_optimizer(const ckpt__organ *o)
 {
-    finder *f = ctx;
-    ckpt_summary *out = f->out;
-    const ckpt_value *v = visit->value;
-    if (v->kind != CKPT_V_DICT || visit->cycle)
-        return CKPT_OK;
-    size_t n = f->name.size;
-    if (n && visit->name.size > n && memcmp(visit->name.data, f->name.data, n) == 0 && visit->name.data[n] == '.')
-        return CKPT_OK; /* inside the last one: a scheduler of a SequentialLR */
-    bool optimizer = ckpt__is_optimizer(v), scheduler = !optimizer && is_scheduler(v);
-    if (!optimizer && !scheduler)
-        return CKPT_OK;
-    f->name.size = 0;
-    ckpt__buf_add(&f->name, visit->name.data, visit->name.size);
-    uint64_t count = optimizer ? out->optimizer_count++ : out->scheduler_count++;
-    if (count == 0 && optimizer) {
-        f->first = v;
-        f->first_path = ckpt__summary_keep(out, visit->name);
-    } else if (count == 0 && scheduler) {
-        out->scheduler = v;
-        out->scheduler_path = ckpt__summary_keep(out, visit->name);
+    return o->kind == CKPT__OPTIMIZER && (o->form == CKPT__TORCH_DICT || o->form == CKPT__LIBTORCH);
+}
+
+/* In the file's own tree, which stays when the anatomy goes: where a flattened state was unfolded, dicts around it were copied. */
+static const ckpt_value *value_of(const ckpt__anatomy *a, const ckpt__organ *o)
+{
+    return a->unfolded.first ? ckpt__value_at(a->index->root, ckpt__organ_path(a, o)) : ckpt__organ_value(a, o);
+}
+
+/* What is inside one that was found is its own: a scheduler of a SequentialLR. */
+static void count_organs(const ckpt__anatomy *a, ckpt_summary *out, const ckpt__organ **optimizer)
+{
+    size_t from = 0;
+    *optimizer = NULL;
+    for (size_t i = 0; i < a->count; i++) {
+        const ckpt__organ *o = &a->organs[i];
+        if (o->node < from || !(is_optimizer(o) || is_scheduler(o)))
+            continue;
+        from = a->tree.nodes[o->node].end;
+        if (o->kind == CKPT__OPTIMIZER && out->optimizer_count++ == 0)
+            *optimizer = o;
+        if (o->kind == CKPT__SCHEDULER && out->scheduler_count++ == 0) {
+            out->scheduler = value_of(a, o);
+            out->scheduler_path = ckpt__summary_keep(out, ckpt__organ_path(a, o));
+        }
     }
-    f->no_memory = f->no_memory || f->name.failed;
-    return CKPT_OK;
 }
 
-ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt_error *err)
+void ckpt__summary_find(const ckpt__anatomy *anatomy, ckpt_summary *out)
 {
-    enum { NODES = 4000000 }; /* a tree that shares its parts over and over is looked at so far */
-    finder f = {.out = out};
-    ckpt_error ignored = CKPT_ERROR_INIT;
-    int status = index->root ? ckpt_value_walk(index->root, NODES, look_at, &f, &ignored) : CKPT_OK;
-    ckpt__buf_free(&f.name);
-    if (status == CKPT_E_NO_MEMORY || f.no_memory)
-        return ckpt__fail_memory(err, "the parts of a training state", 0);
-    if (f.first && f.first != out->optimizer && (!out->optimizer || out->optimizer_count > 1)) {
-        out->optimizer = f.first;
-        out->optimizer_path = f.first_path;
+    const ckpt__organ *first;
+    count_organs(anatomy, out, &first);
+    const ckpt_value *dict = first ? value_of(anatomy, first) : NULL;
+    if (dict && dict != out->optimizer && (!out->optimizer || out->optimizer_count > 1)) {
+        out->optimizer = dict;
+        out->optimizer_path = ckpt__summary_keep(out, ckpt__organ_path(anatomy, first));
         out->optimizer_kind = (ckpt_str){NULL, 0}; /* that was another's */
     }
     if (out->optimizer_count > 1)
@@ -187,7 +177,6 @@ ckpt_status ckpt__summary_find(const ckpt__index *index, ckpt_summary *out, ckpt
     out->scheduler_class = scheduler_of(out->scheduler);
     if (has_no_state_of_its_own(out->optimizer_class, out->optimizer) && out->state.without_param == 0)
         memset(&out->state, 0, sizeof out->state);
-    return CKPT_OK;
 }
 
 /* ---- what is special */

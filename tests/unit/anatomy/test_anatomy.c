@@ -112,7 +112,7 @@ static const ckpt_value *parse(const char *source)
 static void write_organs(const ckpt__anatomy *a, char *out, size_t size)
 {
     static const char *const kinds[] = {"model", "optimizer", "scheduler", "scaler", "rng", "counter"},
-                             *const forms[] = {"", " object", " libtorch", " lists"};
+                             *const forms[] = {"", " flat", " object", " libtorch", " lists"};
     size_t n = 0;
     out[0] = '\0';
     for (size_t i = 0; i < a->count && n < size; i++) {
@@ -143,9 +143,9 @@ static const struct {
     {"an average", "{'model': {'w': T}, 'model_ema': {'w': T}}", "model 'model' 1; model 'model_ema' 5", false},
     {"an average beside what is trained", "{'state_dict': {'w': T}, 'current_model_state': {'w': T}}",
      "model 'state_dict' 5; model 'current_model_state' 1", false},
-    {"a flattened optimizer", "{'state.a.w.exp_avg': T, 'param_groups.a.w.lr': 1}", "optimizer '' 7", false},
+    {"a flattened optimizer", "{'state.a.w.exp_avg': T, 'param_groups.a.w.lr': 1}", "optimizer flat '' 7", false},
     {"one among the weights", "{'a.w': T, 'state.a.w.exp_avg': T, 'param_groups.a.w.lr': 1}",
-     "model 'model' 1; optimizer 'optimizer' 7", false},
+     "model 'model' 1; optimizer flat 'optimizer' 7", false},
     {"Lightning",
      "{'state_dict': {'a.w': T}, 'optimizer_states': [" ADAM ", " ADAM "], 'lr_schedulers': [" STEP_LR
      "], 'global_step': 4}",
