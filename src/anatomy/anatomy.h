@@ -96,6 +96,8 @@ static inline bool ckpt__organ_is_optimizer(const ckpt__organ *organ)
 const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, bool *mixed);
 /* Those that were unfolded, in the order of their places. */
 typedef struct ckpt__unfolded_one {
+    const ckpt_value *dict;      /* as it is in the file */
+    ckpt_str prefix;             /* of its keys */
     const ckpt_value *optimizer; /* {state, param_groups}, in the arena */
     struct ckpt__unfolded_one *next;
 } ckpt__unfolded_one;

@@ -233,12 +233,14 @@ const ckpt_value *ckpt__flat_unfold(const ckpt_value *dict, ckpt__arena *arena, 
     return u.no_memory ? NULL : out;
 }
 
-static const ckpt_value *note_unfolded(const ckpt_value *v, ckpt__arena *arena, bool mixed, ckpt__unfolded *out)
+static const ckpt_value *note_unfolded(const ckpt_value *dict, const ckpt_value *v, ckpt__arena *arena, bool mixed,
+                                       ckpt__unfolded *out)
 {
     ckpt__unfolded_one *one = ckpt__arena_array(arena, 1, sizeof *one);
     if (!one)
         return NULL;
-    *one = (ckpt__unfolded_one){mixed ? ckpt_value_get(v, "optimizer") : v, NULL};
+    *one = (ckpt__unfolded_one){.dict = dict, .optimizer = mixed ? ckpt_value_get(v, "optimizer") : v};
+    ckpt__flat_state(dict, &one->prefix);
     *(out->last ? &out->last->next : &out->first) = one;
     out->last = one;
     out->mixed = out->mixed || mixed;
@@ -252,7 +254,7 @@ static const ckpt_value *unfold_below(const ckpt_value *v, ckpt__arena *arena, i
     const ckpt_value *own = ckpt__flat_unfold(v, arena, &mixed);
     ckpt_entry *entries = NULL;
     if (own && own != v)
-        return note_unfolded(own, arena, mixed, out);
+        return note_unfolded(v, own, arena, mixed, out);
     if (!own || depth == 0 || v->kind != CKPT_V_DICT)
         return own;
     for (size_t i = 0; i < v->entry_count; i++) {

@@ -1,5 +1,6 @@
 /* doctor/doctor.c - will it resume? Gathers facts (where each tensor would come back, what the saved groups say); answer.c
  * looks each up in the rows. */
+#include "anatomy/anatomy.h"
 #include "doctor/facts.h"
 
 #include <stdio.h>
@@ -93,6 +94,7 @@ static ckpt_status build_canon(ckpt__examination *p, bool optional, ckpt_error *
     ckpt__canon_hints hints;
     memset(&hints, 0, sizeof hints);
     hints.map = p->map;
+    hints.anatomy = p->anatomy;
     hints.assume_order = p->options->assume_order;
     hints.tentative_order = p->loader->python || p->loader->loader == CKPT_LOADER_TORCH_CPP;
     hints.optional_optimizer = optional;
@@ -294,6 +296,13 @@ static void check_question(ckpt__examination *p)
                           NULL, NULL);
 }
 
+static ckpt_status dissect(ckpt__examination *p)
+{
+    p->anatomy = ckpt__arena_array(p->arena, 1, sizeof *p->anatomy);
+    return p->anatomy ? ckpt__anatomy_build(p->index, p->names, p->anatomy, p->err)
+                      : ckpt__fail_memory(p->err, "the report", 0);
+}
+
 static ckpt_status look(ckpt__examination *p)
 {
     ckpt_status status = CKPT_OK;
@@ -303,6 +312,8 @@ static ckpt_status look(ckpt__examination *p)
                  strcmp(p->options->map_location, "meta") == 0;
     if (p->options->map_location && !p->to_meta)
         status = ckpt_map_parse(p->options->map_location, &p->map, p->err);
+    if (status == CKPT_OK)
+        status = dissect(p);
     if (status == CKPT_OK)
         status = ckpt__doctor_find_dicts(p);
     if (status == CKPT_OK)
@@ -505,9 +516,10 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
     p->inner = p->index;
     p->path = reader->path;
     p->arena = ckpt__arena_new(0);
+    p->names = ckpt__arena_new(ckpt__anatomy_names_limit(reader->index));
     p->canon_report = ckpt_report_new();
     p->found = calloc(ckpt__doctor_row_count(), sizeof *p->found);
-    if (!p->arena || !p->canon_report || !p->found)
+    if (!p->arena || !p->names || !p->canon_report || !p->found)
         return ckpt__fail_memory(err, "the report", 0);
     p->shard = ckpt__part_of_shards(p->index, reader->path, &p->whole);
     p->part = !p->shard && ckpt__part_of_folder(p->index, reader->path, &p->whole);
@@ -519,6 +531,9 @@ void ckpt__doctor_discharge(ckpt__examination *p)
     ckpt_report_free(p->canon_report);
     ckpt__placement_free(&p->places);
     ckpt__canon_free(p->canon);
+    if (p->anatomy)
+        ckpt__anatomy_free(p->anatomy);
+    ckpt__arena_free(p->names);
     ckpt_map_free(p->map);
     ckpt__arena_free(p->arena);
     free(p->optimizers);

@@ -10,6 +10,9 @@
 #include "anatomy/placement.h"
 #include "model/training.h"
 
+struct ckpt__anatomy; /* anatomy/anatomy.h */
+struct ckpt__organ;
+
 enum {
     CKPT__NEWEST_TORCH = 213,
     CKPT__OLDEST_TORCH = 112,
@@ -356,6 +359,8 @@ typedef struct ckpt__examination {
                                    * in the same dict; "": none */
     bool shard, part;                /* the file is a shard of `whole`; it is one of the files of a directory */
     bool to_meta;                    /* map_location='meta', which torch takes and ckpt does not */
+    ckpt__arena *names;              /* owned: of the anatomy */
+    struct ckpt__anatomy *anatomy;   /* owned, in the arena; of `index`. NULL: not asked for yet */
     ckpt__canon *canon;              /* owned; NULL: names are ambiguous, or not asked for yet */
     ckpt__placement places;          /* owned: where each tensor of the canon goes */
     size_t *entry_of;                /* in the arena, one a tensor: number of its first entry in the canon; SIZE_MAX:
@@ -419,7 +424,7 @@ void ckpt__doctor_state(ckpt__examination *p);
  * whose order need not be known; else by canonical names. */
 ckpt_status ckpt__doctor_find_dicts(ckpt__examination *p);
 ckpt_status ckpt__doctor_find_named(ckpt__examination *p);
-ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt_value *dict, ckpt_str name);
+ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const struct ckpt__organ *organ, ckpt_str name);
 ckpt_status ckpt__doctor_find_flat(ckpt__examination *p); /* flat.c: the same of one with a key for each value */
 void ckpt__doctor_link(ckpt__examination *p);             /* slots to their parameters, by canonical names */
 bool ckpt__doctor_named(const ckpt__examination *p);      /* is the parameter of each slot known? */

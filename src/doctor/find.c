@@ -1,5 +1,6 @@
 /* doctor/find.c - the optimizers of a checkpoint as groups, parameters and their state. torch matches by position,
  * so nothing here needs names; they say which parameter is meant where they are known. */
+#include "anatomy/anatomy.h"
 #include "doctor/facts.h"
 
 #include <stdlib.h>
@@ -53,35 +54,6 @@ static ckpt__doctor_optimizer *add_optimizer(ckpt__examination *p)
 
 /* ---- torch's dicts */
 
-/* torch's load_state_dict takes a group's list of parameters whatever is in it, and fails without one. */
-static bool is_optimizer(const ckpt_value *v)
-{
-    if (!ckpt__is_torch_optimizer(v))
-        return false;
-    const ckpt_value *groups = ckpt_value_get(v, "param_groups");
-    for (size_t i = 0; i < groups->item_count; i++)
-        if (!ckpt__params_of(groups->items[i]))
-            return false;
-    return groups->item_count > 0;
-}
-
-/* An id as text; two ids are one where Python finds them equal, as far as ids go (int, str). ckpt_restore goes by their text. */
-static ckpt_str id_text(ckpt__examination *p, const ckpt_value *id)
-{
-    ckpt__buf b = {NULL, 0, 0, false};
-    bool bare = id->kind == CKPT_V_STR && p->loader->loader == CKPT_LOADER_CKPT;
-    ckpt__buf_char(&b, id->kind == CKPT_V_STR && !bare ? 's' : 'i');
-    if (bare)
-        ckpt__buf_add(&b, id->text.data, id->text.size);
-    else
-        ckpt__value_repr(&b, id);
-    ckpt_str text = {NULL, 0};
-    if (!b.failed)
-        text = ckpt__arena_str(p->arena, b.data, b.size);
-    ckpt__buf_free(&b);
-    return text;
-}
-
 static bool take_state(ckpt__examination *p, ckpt__doctor_slot *slot, const ckpt_value *state)
 {
     size_t number = (size_t)(slot - p->slots);
@@ -103,39 +75,32 @@ static bool take_state(ckpt__examination *p, ckpt__doctor_slot *slot, const ckpt
     return true;
 }
 
-/* load_state_dict maps ids to parameters in a dict: of an id that stands twice the last parameter gets the state. */
-static void take_away(ckpt__examination *p, size_t at, size_t *owner)
+/* An id as messages show it. data NULL: no memory. */
+static ckpt_str id_text(ckpt__examination *p, const ckpt_value *id)
 {
-    if (owner[at] != SIZE_MAX)
-        p->slots[owner[at]].count = 0;
-    owner[at] = p->slot_count - 1;
+    ckpt__buf b = {NULL, 0, 0, false};
+    if (id->kind == CKPT_V_STR && p->loader->loader == CKPT_LOADER_CKPT)
+        ckpt__buf_add(&b, id->text.data, id->text.size);
+    else
+        ckpt__value_repr(&b, id);
+    ckpt_str text = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(p->arena, b.data ? b.data : "", b.size);
+    ckpt__buf_free(&b);
+    return text;
 }
 
-static bool take_group(ckpt__examination *p, const ckpt_value *group, const ckpt_value *state, const ckpt__hash *ids,
-                       size_t *owner)
+static bool take_group(ckpt__examination *p, const ckpt__anatomy_optimizer *from, const ckpt__anatomy_group *group)
 {
+    const ckpt__node *nodes = p->anatomy->tree.nodes;
     ckpt__doctor_group *g = add_group(p);
-    const ckpt_value *params = ckpt_value_get(group, "params");
     if (!g)
         return false;
-    g->dict = group;
-    set_flags(g, ckpt__flags_of(group));
-    g->count = params->item_count;
-    for (size_t i = 0; i < params->item_count; i++) {
+    g->dict = nodes[group->node].value;
+    set_flags(g, group->flags);
+    g->count = group->count;
+    for (size_t i = group->first; i < group->first + group->count; i++) {
         ckpt__doctor_slot *slot = add_slot(p);
-        ckpt_str id = id_text(p, params->items[i]);
-        size_t at;
-        if (!slot || !id.data)
-            return false;
-        if (!ckpt__hash_get(ids, id.data, id.size, &at))
-            continue;
-        ckpt__doctor_optimizer *o = &p->optimizers[p->optimizer_count - 1];
-        if (owner[at] != SIZE_MAX && !o->twice.data)
-            o->twice = (ckpt_str){id.data + 1, id.size - 1};
-        o->repeats += owner[at] != SIZE_MAX;
-        o->alive += owner[at] == SIZE_MAX;
-        take_away(p, at, owner);
-        if (state->entries[at].value->kind == CKPT_V_DICT && !take_state(p, slot, state->entries[at].value))
+        const ckpt_value *state = from->slots[i].state != SIZE_MAX ? nodes[from->slots[i].state].value : NULL;
+        if (!slot || (state && state->kind == CKPT_V_DICT && !take_state(p, slot, state)))
             return false;
     }
     return true;
@@ -192,48 +157,58 @@ static bool names_lost(const ckpt__examination *p, const ckpt_value *state, cons
     return ids == params;
 }
 
-ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt_value *dict, ckpt_str name)
+static bool take_groups(ckpt__examination *p, const ckpt__anatomy_optimizer *from, const ckpt_value *dict,
+                        ckpt_str name)
 {
     const ckpt_value *state = ckpt_value_get(dict, "state"), *groups = ckpt_value_get(dict, "param_groups");
     ckpt__doctor_optimizer *o = add_optimizer(p);
-    ckpt__hash *ids = ckpt__hash_new(state->entry_count);
-    size_t *owner = ckpt__arena_array(p->arena, state->entry_count + 1, sizeof *owner); /* the slot of each state */
-    bool ok = o && ids && owner;
-    if (ok) {
-        o->dict = dict;
-        o->name = ckpt__arena_str(p->arena, name.data ? name.data : "", name.size);
-        ok = o->name.data != NULL;
-    }
-    for (size_t i = 0; ok && i < state->entry_count; i++) {
-        ckpt_str id = id_text(p, state->entries[i].key);
-        ok = id.data && ckpt__hash_put(ids, id.data, id.size, i, NULL) >= 0;
-        owner[i] = SIZE_MAX;
-    }
-    for (size_t i = 0; ok && i < groups->item_count; i++)
-        ok = take_group(p, groups->items[i], state, ids, owner);
-    o = ok ? &p->optimizers[p->optimizer_count - 1] : NULL;
-    if (ok && state->entry_count > o->alive)
-        o->dead = state->entry_count - o->alive;
-    if (o && o->dead && (ids_lost(state, groups, o->dead) || names_lost(p, state, groups, o->dead)))
+    if (!o)
+        return false;
+    o->dict = dict;
+    o->name = ckpt__arena_str(p->arena, name.data ? name.data : "", name.size);
+    o->alive = from->alive;
+    o->dead = from->dead;
+    o->repeats = from->repeats;
+    if (from->twice != SIZE_MAX)
+        o->twice = id_text(p, p->anatomy->tree.nodes[from->twice].value);
+    if (o->dead && (ids_lost(state, groups, o->dead) || names_lost(p, state, groups, o->dead)))
         o->lost = o->dead;
-    ckpt__hash_free(ids);
-    return ok ? CKPT_OK : no_memory(p);
+    bool ok = o->name.data && (from->twice == SIZE_MAX || o->twice.data);
+    for (size_t g = 0; ok && g < from->group_count; g++)
+        ok = take_group(p, from, &from->groups[g]);
+    return ok;
 }
 
-static int look_for_optimizer(void *ctx, const ckpt_visit *visit)
+ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt__organ *organ, ckpt_str name)
 {
-    ckpt__examination *p = ctx;
-    if (visit->cycle || visit->inside || visit->value->kind != CKPT_V_DICT || !is_optimizer(visit->value))
-        return 0;
-    for (size_t i = 0; i < p->optimizer_count; i++)
-        if (p->optimizers[i].dict == visit->value)
-            return 0;
-    return ckpt__doctor_take_optimizer(p, visit->value, visit->name);
+    ckpt__anatomy_optimizer from;
+    bool as_text = p->loader->loader == CKPT_LOADER_CKPT; /* ckpt_restore goes by the ids' text */
+    ckpt_status status = ckpt__anatomy_read_optimizer(p->anatomy, organ, as_text, &from, p->err);
+    if (status == CKPT_OK && !take_groups(p, &from, ckpt__organ_value(p->anatomy, organ), name))
+        status = no_memory(p);
+    ckpt__anatomy_free_optimizer(&from);
+    return status;
 }
 
+static bool is_known(const ckpt__examination *p, const ckpt_value *dict)
+{
+    for (size_t i = 0; i < p->optimizer_count; i++)
+        if (p->optimizers[i].dict == dict)
+            return true;
+    return false;
+}
+
+/* torch's load_state_dict takes a group's list of parameters whatever is in it, and fails without one. */
 ckpt_status ckpt__doctor_find_dicts(ckpt__examination *p)
 {
-    return p->index->root ? (ckpt_status)ckpt_value_walk(p->index->root, 0, look_for_optimizer, p, p->err) : CKPT_OK;
+    const unsigned whole = CKPT__SOME_GROUPS | CKPT__LISTS_PARAMS;
+    ckpt_status status = CKPT_OK;
+    size_t at = 0;
+    for (const ckpt__organ *o; status == CKPT_OK && (o = ckpt__anatomy_next(p->anatomy, CKPT__OPTIMIZER, &at)) != NULL;)
+        if (o->form == CKPT__TORCH_DICT && (o->evidence & whole) == whole && !p->anatomy->tree.nodes[o->node].inside &&
+            !is_known(p, ckpt__organ_value(p->anatomy, o)))
+            status = ckpt__doctor_take_optimizer(p, o, ckpt__organ_path(p->anatomy, o));
+    return status;
 }
 
 /* ---- by canonical names: our own format, and archives of libtorch */

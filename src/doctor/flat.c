@@ -36,38 +36,45 @@ static void put_state(ckpt__examination *p, const ckpt_value *dict, ckpt_str pre
 }
 
 /* As torch's own dict, whose ids are the parameters' names. */
-static ckpt_status take(ckpt__examination *p, const ckpt_value *dict, ckpt_str name)
+static ckpt_status take(ckpt__examination *p, const ckpt__unfolded_one *one, ckpt_str name)
 {
-    bool mixed;
-    const ckpt_value *v = ckpt__flat_unfold(dict, p->arena, &mixed);
-    if (v && mixed)
-        v = ckpt_value_get(v, "optimizer");
-    return v ? ckpt__doctor_take_optimizer(p, v, name) : ckpt__fail_memory(p->err, "the optimizer's state", 0);
+    const ckpt__organ *o;
+    for (size_t at = 0; (o = ckpt__anatomy_next(p->anatomy, CKPT__OPTIMIZER, &at)) != NULL;)
+        if (o->form == CKPT__FLAT_DICT && ckpt__organ_value(p->anatomy, o) == one->optimizer)
+            return ckpt__doctor_take_optimizer(p, o, name);
+    return CKPT_OK;
+}
+
+static const ckpt_entry *entry_with(const ckpt_value *root, const ckpt_value *value)
+{
+    for (size_t i = 0; root->kind == CKPT_V_DICT && i < root->entry_count; i++)
+        if (root->entries[i].value == value && root->entries[i].key->kind == CKPT_V_STR)
+            return &root->entries[i];
+    return NULL;
 }
 
 ckpt_status ckpt__doctor_find_flat(ckpt__examination *p)
 {
-    const ckpt_value *root = p->inner->root, *dict = NULL;
-    ckpt_str prefix, name = {"", 0};
+    const ckpt_value *root = p->inner->root;
+    const ckpt__unfolded_one *one = p->anatomy->unfolded.first;
+    const ckpt_entry *e = NULL;
+    ckpt__buf whole = {NULL, 0, 0, false};
     if (!root || !ckpt__format_of(p->inner)->torch_loads || p->optimizer_count > 0)
         return CKPT_OK;
-    if (ckpt__flat_state(root, &prefix))
-        put_state(p, dict = root, prefix, "checkpoint");
-    for (size_t i = 0; !dict && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
-        const ckpt_entry *e = &root->entries[i];
-        ckpt__buf whole = {NULL, 0, 0, false};
-        if (e->key->kind != CKPT_V_STR || !ckpt__flat_state(e->value, &prefix))
-            continue;
-        dict = e->value;
-        name = e->key->text;
-        ckpt__buf_str(&whole, "checkpoint[");
+    while (one && one->dict != root && !(e = entry_with(root, one->dict)))
+        one = one->next;
+    if (!one)
+        return CKPT_OK;
+    ckpt__buf_str(&whole, "checkpoint");
+    if (e) {
+        ckpt__buf_char(&whole, '[');
         ckpt__value_repr(&whole, e->key);
         ckpt__buf_char(&whole, ']');
-        if (!whole.failed)
-            put_state(p, dict, prefix, whole.data);
-        ckpt__buf_free(&whole);
     }
-    if (dict && *p->flat)
+    if (!whole.failed)
+        put_state(p, one->dict, one->prefix, whole.data);
+    ckpt__buf_free(&whole);
+    if (*p->flat)
         ckpt__doctor_note(p, CKPT__FLAT, NULL, (ckpt_str){NULL, 0}, p->flat, NULL, NULL);
-    return dict ? take(p, dict, name) : CKPT_OK;
+    return take(p, one, e ? e->key->text : (ckpt_str){"", 0});
 }

@@ -329,6 +329,7 @@ static ckpt_status check_declared(ckpt__examination *p)
     char a[200], b[200], c[24];
     memset(&hints, 0, sizeof hints);
     hints.map = p->map;
+    hints.anatomy = p->anatomy;
     hints.optional_optimizer = true;
     ckpt_report *said = ckpt_report_new();
     ckpt_status status = said ? ckpt__canon_build(p->index, &hints, &own, said, &ignored) : CKPT_E_NO_MEMORY;
