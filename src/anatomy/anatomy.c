@@ -6,89 +6,26 @@
 #include "anatomy/canon_work.h"
 #include "format/table.h"
 
-/* Keys that say what a dict is, each with its bit. */
-typedef struct known_key {
+/* Keys that count, each with its bit. */
+typedef struct counter_key {
     const char *key;
     unsigned bit;
-} known_key;
+} counter_key;
 
-static const known_key scheduler_keys[] = {
-    {"last_epoch", CKPT__HAS_LAST_EPOCH},
-    {"base_lrs", CKPT__HAS_BASE_LRS},
-    {"_step_count", CKPT__HAS_STEP_COUNT},
-    {"_last_lr", CKPT__HAS_LAST_LR},
-    {"_get_lr_called_within_step", CKPT__HAS_LR_CALLED},
-    {"num_bad_epochs", CKPT__HAS_BAD_EPOCHS},
-    {"_schedulers", CKPT__HAS_SCHEDULERS},
-    {"_milestones", CKPT__HAS_MILESTONES},
-    {NULL, 0},
+static const counter_key counter_keys[] = {
+    {"step", CKPT__COUNTS_STEPS},        {"global_step", CKPT__COUNTS_STEPS}, {"global_steps", CKPT__COUNTS_STEPS},
+    {"steps", CKPT__COUNTS_STEPS},       {"iter", CKPT__COUNTS_STEPS},        {"it", CKPT__COUNTS_STEPS},
+    {"iter_num", CKPT__COUNTS_STEPS},    {"iteration", CKPT__COUNTS_STEPS},   {"train_step", CKPT__COUNTS_STEPS},
+    {"num_updates", CKPT__COUNTS_STEPS}, {"epoch", CKPT__COUNTS_EPOCHS},      {"current_epoch", CKPT__COUNTS_EPOCHS},
 };
-
-static const known_key scaler_keys[] = {
-    {"scale", CKPT__HAS_SCALE},
-    {"growth_factor", CKPT__HAS_GROWTH},
-    {"backoff_factor", CKPT__HAS_BACKOFF},
-    {"growth_interval", CKPT__HAS_INTERVAL},
-    {"_growth_tracker", CKPT__HAS_TRACKER},
-    {NULL, 0},
-};
-
-static const known_key counter_keys[] = {
-    {"step", CKPT__COUNTS_STEPS},
-    {"global_step", CKPT__COUNTS_STEPS},
-    {"global_steps", CKPT__COUNTS_STEPS},
-    {"steps", CKPT__COUNTS_STEPS},
-    {"iter", CKPT__COUNTS_STEPS},
-    {"it", CKPT__COUNTS_STEPS},
-    {"iter_num", CKPT__COUNTS_STEPS},
-    {"iteration", CKPT__COUNTS_STEPS},
-    {"train_step", CKPT__COUNTS_STEPS},
-    {"num_updates", CKPT__COUNTS_STEPS},
-    {"epoch", CKPT__COUNTS_EPOCHS},
-    {"current_epoch", CKPT__COUNTS_EPOCHS},
-    {NULL, 0},
-};
-
-static unsigned bit_of(const known_key *table, ckpt_str key)
-{
-    for (; table->key; table++)
-        if (ckpt__str_is(key, table->key))
-            return table->bit;
-    return 0;
-}
-
-/* The bits of those keys that a dict has. */
-static unsigned bits_of(const known_key *table, const ckpt_value *v)
-{
-    unsigned bits = 0;
-    if (v->kind == CKPT_V_DICT)
-        for (size_t i = 0; i < v->entry_count; i++)
-            bits |= v->entries[i].key->kind == CKPT_V_STR ? bit_of(table, v->entries[i].key->text) : 0;
-    else
-        for (; table->key; table++)
-            bits |= ckpt_value_get(v, table->key) ? table->bit : 0;
-    return bits;
-}
-
-static int count_bits(unsigned bits)
-{
-    int n = 0;
-    for (; bits; bits &= bits - 1)
-        n++;
-    return n;
-}
 
 /* ---- the kinds */
 
 /* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
 static bool beside_current(const ckpt__tree *t, size_t node)
 {
-    size_t parent = node;
-    if (!ckpt__str_is(t->nodes[node].key, "state_dict"))
-        return false;
-    while (parent > 0 && t->nodes[parent].depth >= t->nodes[node].depth)
-        parent--;
-    return parent < node && ckpt__tree_child(t, parent, "current_model_state") != SIZE_MAX;
+    return node > 0 && ckpt__str_is(t->nodes[node].key, "state_dict") &&
+           ckpt__tree_child(t, t->nodes[node].parent, "current_model_state") != SIZE_MAX;
 }
 
 bool ckpt__anatomy_is_average(const ckpt__tree *tree, size_t node)
@@ -132,43 +69,20 @@ static bool is_optimizer(const ckpt_value *v, const ckpt__unfolded_one **unfolde
     return true;
 }
 
-/* Three of the keys that torch's schedulers share; or last_epoch and one other; or those that it is made of. */
-static unsigned scheduler_evidence(const ckpt_value *v)
-{
-    const unsigned common = CKPT__HAS_LAST_EPOCH | CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR |
-                            CKPT__HAS_LR_CALLED,
-                   with_epoch = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_BAD_EPOCHS |
-                                CKPT__HAS_SCHEDULERS;
-    unsigned bits = v->kind == CKPT_V_DICT ? bits_of(scheduler_keys, v) : 0;
-    if ((bits & CKPT__HAS_SCHEDULERS) && ckpt_value_get(v, "_schedulers")->kind == CKPT_V_LIST)
-        bits |= CKPT__LISTS_SCHEDULERS;
-    bool is = count_bits(bits & common) >= 3 || ((bits & CKPT__HAS_LAST_EPOCH) && (bits & with_epoch)) ||
-              ((bits & CKPT__HAS_SCHEDULERS) && (bits & (CKPT__HAS_MILESTONES | CKPT__HAS_LAST_LR)));
-    return is ? bits : 0;
-}
-
-static unsigned scaler_evidence(const ckpt__node *node)
-{
-    const ckpt_value *v = node->value;
-    bool named = ckpt__str_holds_nocase(node->name, "scaler") || ckpt__str_is(node->name, "MixedPrecision") ||
-                 ckpt__str_is(node->name, "native_amp_scaling_state");
-    if (v->kind == CKPT_V_DICT && v->entry_count == 0)
-        return named && node->depth > 0 ? CKPT__EMPTY_SCALER : 0;
-    unsigned bits = bits_of(scaler_keys, v);
-    return count_bits(bits) >= 3 ? bits : 0;
-}
-
 /* Counters lie at the root, in a file of a directory, or in the dict that a trainer keeps for them. */
-static unsigned counter_evidence(const ckpt__anatomy *a, size_t node, size_t parent)
+static unsigned counter_evidence(const ckpt__anatomy *a, size_t node)
 {
-    const ckpt__node *n = &a->tree.nodes[node], *above = &a->tree.nodes[parent];
+    const ckpt__node *n = &a->tree.nodes[node], *above = &a->tree.nodes[n->parent];
     ckpt_kind kind = n->value->kind;
     uint32_t top = ckpt__in_files(a->index) ? 2 : 1;
     bool kept = n->depth == top + 1 && ckpt__str_among(above->key, "trainer_state progress state train_state");
     if (n->depth == 0 || n->integer_key || (n->depth > top && !kept) ||
         (kind != CKPT_V_INT && kind != CKPT_V_FLOAT && kind != CKPT_V_TENSOR && !n->value->array))
         return 0;
-    return bit_of(counter_keys, n->key);
+    for (size_t i = 0; i < sizeof counter_keys / sizeof *counter_keys; i++)
+        if (ckpt__str_is(n->key, counter_keys[i].key))
+            return counter_keys[i].bit;
+    return 0;
 }
 
 static bool is_rng(const ckpt__anatomy *a, const ckpt_value *v)
@@ -195,7 +109,7 @@ static bool add(ckpt__anatomy *a, size_t node, ckpt__organ organ)
 }
 
 /* A value may be more than one: a dict of tensors called "scale", "growth_factor", ... is a model by its structure too. */
-static bool look_at(walk *w, size_t node, size_t parent, bool module)
+static bool look_at(walk *w, size_t node, bool module)
 {
     ckpt__anatomy *a = w->out;
     const ckpt__node *n = &a->tree.nodes[node];
@@ -204,7 +118,7 @@ static bool look_at(walk *w, size_t node, size_t parent, bool module)
     if (!ckpt__node_is_dict(n)) {
         if (is_rng(a, n->value))
             return add(a, node, (ckpt__organ){.kind = CKPT__RNG, .evidence = 1});
-        bits = counter_evidence(a, node, parent);
+        bits = counter_evidence(a, node);
         return !bits || add(a, node, (ckpt__organ){.kind = CKPT__PROGRESS, .evidence = bits});
     }
     bool ok = true;
@@ -216,30 +130,20 @@ static bool look_at(walk *w, size_t node, size_t parent, bool module)
         ok = add(a, node, (ckpt__organ){.kind = CKPT__MODEL, .evidence = bits});
         w->no_models = module ? n->end : w->no_models;
     }
-    if (ok && (bits = scheduler_evidence(n->value)) != 0)
+    if (ok && (bits = ckpt__scheduler_evidence(n->value)) != 0)
         ok = add(a, node, (ckpt__organ){.kind = CKPT__SCHEDULER, .evidence = bits});
-    if (ok && (bits = scaler_evidence(n)) != 0)
+    if (ok && (bits = ckpt__scaler_evidence(n->value, n->name, n->depth)) != 0)
         ok = add(a, node, (ckpt__organ){.kind = CKPT__SCALER, .evidence = bits});
     return ok;
 }
 
-/* Parents stand before their children: the parent of a node is the last one before it that is less deep. */
 static bool look_at_all(ckpt__anatomy *a)
 {
-    const ckpt__tree *t = &a->tree;
     bool ok = true;
-    unsigned char *modules = ckpt__script_modules(a->index, t, &ok);
-    size_t *open = NULL, capacity = 0;
+    unsigned char *modules = ckpt__script_modules(a->index, &a->tree, &ok);
     walk w = {a, a->unfolded.first, 0};
-    for (size_t i = 0; ok && i < t->count; i++) {
-        uint32_t depth = t->nodes[i].depth;
-        ok = ckpt__grow(&open, &capacity, depth + 1, sizeof *open);
-        if (!ok)
-            break;
-        open[depth] = i;
-        ok = look_at(&w, i, depth ? open[depth - 1] : i, modules && modules[i]);
-    }
-    free(open);
+    for (size_t i = 0; ok && i < a->tree.count; i++)
+        ok = look_at(&w, i, modules && modules[i]);
     free(modules);
     return ok;
 }

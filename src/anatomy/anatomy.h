@@ -42,26 +42,7 @@ enum {                         /* optimizers */
        CKPT__LISTS_PARAMS = 2, /* each group has a list of parameters */
        CKPT__LISTS_IDS = 4     /* and these are numbers or names (ckpt__lists_ids) */
 };
-enum { /* schedulers: keys of theirs that are there */
-       CKPT__HAS_LAST_EPOCH = 1,
-       CKPT__HAS_BASE_LRS = 2,
-       CKPT__HAS_STEP_COUNT = 4,
-       CKPT__HAS_LAST_LR = 8,
-       CKPT__HAS_LR_CALLED = 16,
-       CKPT__HAS_BAD_EPOCHS = 32,
-       CKPT__HAS_SCHEDULERS = 64, /* those that it is made of */
-       CKPT__HAS_MILESTONES = 128,
-       CKPT__LISTS_SCHEDULERS = 256 /* _schedulers is a list */
-};
-enum { /* scalers: keys of theirs that are there */
-       CKPT__HAS_SCALE = 1,
-       CKPT__HAS_GROWTH = 2,
-       CKPT__HAS_BACKOFF = 4,
-       CKPT__HAS_INTERVAL = 8,
-       CKPT__HAS_TRACKER = 16,
-       CKPT__WHOLE_SCALER = 31,
-       CKPT__EMPTY_SCALER = 32 /* an empty dict where a scaler's would be: one that is switched off */
-};
+/* schedulers and scalers: ckpt__scheduler_evidence, ckpt__scaler_evidence (model/training.h); RNG: none */
 enum { /* counters */
        CKPT__COUNTS_STEPS = 1,
        CKPT__COUNTS_EPOCHS = 2

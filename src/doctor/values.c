@@ -59,16 +59,11 @@ static void note_path(const ckpt_visit *visit, size_t count, char *to)
         snprintf(to, 256, "%s", *text ? text : " "); /* " ": the root */
 }
 
-static bool is_scaler(const ckpt_value *v)
-{
-    return ckpt_value_get(v, "scale") && ckpt_value_get(v, "growth_factor") && ckpt_value_get(v, "backoff_factor") &&
-           ckpt_value_get(v, "growth_interval");
-}
-
 static bool is_scheduler(const ckpt_value *v)
 {
-    return ckpt_value_get(v, "last_epoch") && (ckpt_value_get(v, "base_lrs") || ckpt_value_get(v, "_step_count") ||
-                                               ckpt_value_get(v, "_last_lr") || ckpt_value_get(v, "_schedulers"));
+    unsigned bits = ckpt__scheduler_evidence(v);
+    return (bits & CKPT__HAS_LAST_EPOCH) &&
+           (bits & (CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_SCHEDULERS));
 }
 
 static void look_at_dict(ckpt__examination *p, const ckpt_visit *visit)
@@ -79,11 +74,9 @@ static void look_at_dict(ckpt__examination *p, const ckpt_visit *visit)
         note_path(visit, visit->path.count, p->paths.scheduler);
     }
     ckpt__doctor_schedule(p, visit);
-    bool scaler = is_scaler(v),
-         empty = v->entry_count == 0 && visit->path.count > 0 &&
-                 (ckpt__str_holds_nocase(visit->name, "scaler") || ckpt__str_is(visit->name, "MixedPrecision") ||
-                  ckpt__str_is(visit->name, "native_amp_scaling_state"));
-    if (!scaler && !empty)
+    unsigned bits = ckpt__scaler_evidence(v, visit->name, visit->path.count);
+    bool scaler = (bits | CKPT__HAS_TRACKER) == CKPT__WHOLE_SCALER;
+    if (!scaler && bits != CKPT__EMPTY_SCALER)
         return;
     p->has_scaler = true;
     p->scaler_enabled = p->scaler_enabled || scaler;

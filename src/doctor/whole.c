@@ -1,16 +1,11 @@
 /* doctor/whole.c - what is there in part: an optimizer's dict without one of its keys, a model that holds fewer tensors
  * than its optimizer has parameters, states of generators, schedulers and scalers that do not load. */
+#include "anatomy/anatomy.h"
 #include "doctor/facts.h"
 
 #include <stdio.h>
 
 static const ckpt_str none = {NULL, 0};
-
-static ckpt_str last_key(const ckpt_visit *visit, size_t back)
-{
-    size_t n = visit->path.count;
-    return n > back ? visit->path.keys[n - 1 - back].text : none;
-}
 
 /* ---- an optimizer's dict */
 
@@ -48,13 +43,13 @@ static size_t with_params(const ckpt_value *groups)
     return n;
 }
 
-static void look_at_optimizer(ckpt__examination *p, const ckpt_visit *visit)
+static void look_at_optimizer(ckpt__examination *p, const ckpt__node *node, const ckpt__node *above)
 {
-    const ckpt_value *state = ckpt_value_get(visit->value, "state"),
-                     *groups = ckpt_value_get(visit->value, "param_groups");
+    const ckpt_value *state = ckpt_value_get(node->value, "state"),
+                     *groups = ckpt_value_get(node->value, "param_groups");
     char name[160];
-    ckpt_str key = last_key(visit, 0);
-    bool called = ckpt__str_holds_nocase(key.data ? key : last_key(visit, 1), "opt");
+    const ckpt__node *named = node->integer_key ? above : node;
+    bool called = !named->integer_key && ckpt__str_holds_nocase(named->key, "opt");
     size_t with = groups ? with_params(groups) : SIZE_MAX;
     const char *missing = NULL;
     if (groups && with != SIZE_MAX && state && state->kind == CKPT_V_DICT && with < groups->item_count)
@@ -66,47 +61,40 @@ static void look_at_optimizer(ckpt__examination *p, const ckpt_visit *visit)
     if (!missing)
         return;
     p->broken_optimizer = true;
-    ckpt__escape(name, sizeof name, visit->name.data, visit->name.size);
+    ckpt__escape(name, sizeof name, node->name.data, node->name.size);
     ckpt__doctor_note(p, CKPT__OPTIMIZER_KEY, NULL, none, missing, *name ? name : "the root", NULL);
 }
 
 /* ---- schedulers */
 
-static const char *const scheduler_keys[] = {
-    "base_lrs", "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "verbose"};
-
 static bool only_common(const ckpt_value *v)
 {
-    for (size_t i = 0; i < v->entry_count; i++) {
-        bool common = false;
-        for (size_t k = 0; k < sizeof scheduler_keys / sizeof *scheduler_keys && v->entries[i].key->kind == CKPT_V_STR;
-             k++)
-            common = common || ckpt__str_is(v->entries[i].key->text, scheduler_keys[k]);
-        if (!common)
+    for (size_t i = 0; i < v->entry_count; i++)
+        if (v->entries[i].key->kind != CKPT_V_STR ||
+            !ckpt__str_among(v->entries[i].key->text, "base_lrs last_epoch _step_count _last_lr "
+                                                      "_get_lr_called_within_step _is_initial verbose"))
             return false;
-    }
     return true;
 }
 
-static void look_at_scheduler(ckpt__examination *p, const ckpt_visit *visit)
+static void look_at_scheduler(ckpt__examination *p, const ckpt__node *node, unsigned evidence)
 {
-    const ckpt_value *v = visit->value, *lrs = ckpt_value_get(v, "base_lrs");
+    const unsigned common =
+        CKPT__HAS_LAST_EPOCH | CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_LR_CALLED;
+    const ckpt_value *v = node->value, *lrs = ckpt_value_get(v, "base_lrs");
     char have[24], want[24];
-    size_t common = 0;
-    for (size_t k = 0; k < 5; k++)
-        common += ckpt_value_get(v, scheduler_keys[k]) != NULL;
-    if (common < 3 && !(ckpt_value_get(v, "_schedulers") && ckpt_value_get(v, "_milestones")))
+    if (!(evidence & CKPT__SHARES_KEYS))
         return;
-    bool epoch = ckpt_value_get(v, "last_epoch") != NULL, exponential = ckpt_value_get(v, "gamma") &&
-                                                                        !ckpt_value_get(v, "step_size") &&
-                                                                        !ckpt_value_get(v, "milestones");
+    bool epoch = evidence & CKPT__HAS_LAST_EPOCH, exponential = ckpt_value_get(v, "gamma") &&
+                                                                !ckpt_value_get(v, "step_size") &&
+                                                                !ckpt_value_get(v, "milestones");
     p->has_scheduler = true;
     if (!epoch && !exponential) /* ExponentialLR goes from one lr to the next */
-        ckpt__doctor_note(p, CKPT__SCHEDULER_EPOCH, NULL, visit->name, "last_epoch", NULL, NULL);
+        ckpt__doctor_note(p, CKPT__SCHEDULER_EPOCH, NULL, node->name, "last_epoch", NULL, NULL);
     if (ckpt_value_get(v, "T_0") && !ckpt_value_get(v, "T_cur"))
-        ckpt__doctor_note(p, CKPT__SCHEDULER_EPOCH, NULL, visit->name, "T_cur", NULL, NULL);
-    if (common == 5 && only_common(v))
-        ckpt__doctor_note(p, CKPT__SCHEDULER_LAMBDAS, NULL, visit->name, NULL, NULL, NULL);
+        ckpt__doctor_note(p, CKPT__SCHEDULER_EPOCH, NULL, node->name, "T_cur", NULL, NULL);
+    if ((evidence & common) == common && only_common(v))
+        ckpt__doctor_note(p, CKPT__SCHEDULER_LAMBDAS, NULL, node->name, NULL, NULL, NULL);
     bool cyclic = ckpt_value_get(v, "max_lrs") != NULL,
          zips = cyclic || ckpt_value_get(v, "lr_lambdas") || ckpt_value_get(v, "T_0");
     if (p->optimizer_count != 1 || !zips || !lrs || lrs->kind != CKPT_V_LIST || lrs->item_count == p->group_count ||
@@ -114,44 +102,37 @@ static void look_at_scheduler(ckpt__examination *p, const ckpt_visit *visit)
         return;
     snprintf(have, sizeof have, "%zu", lrs->item_count);
     snprintf(want, sizeof want, "%zu", p->group_count);
-    ckpt__doctor_note(p, CKPT__SCHEDULER_LRS, NULL, visit->name, have, want,
+    ckpt__doctor_note(p, CKPT__SCHEDULER_LRS, NULL, node->name, have, want,
                       (lrs->item_count > p->group_count) != cyclic ? "longer" : "shorter");
 }
 
 /* ---- scalers and generators */
 
-static void look_at_scaler(ckpt__examination *p, const ckpt_visit *visit)
+static void look_at_scaler(ckpt__examination *p, const ckpt__node *node, unsigned evidence)
 {
     static const char *const keys[] = {"scale", "growth_factor", "backoff_factor", "growth_interval",
                                        "_growth_tracker"};
-    size_t count = sizeof keys / sizeof *keys, have = 0, first = count;
-    for (size_t k = count; k-- > 0;) {
-        bool there = ckpt_value_get(visit->value, keys[k]) != NULL;
-        have += there;
-        first = there ? first : k;
-    }
-    if (have < 3 || first == count)
+    size_t missing = 0;
+    if (evidence == CKPT__WHOLE_SCALER || evidence == CKPT__EMPTY_SCALER)
         return;
+    while (evidence >> missing & 1) /* a bit each, in this order */
+        missing++;
     p->has_scaler = p->scaler_enabled = true;
-    ckpt__doctor_note(p, CKPT__SCALER_PART, NULL, visit->name, keys[first], NULL, NULL);
+    ckpt__doctor_note(p, CKPT__SCALER_PART, NULL, node->name, keys[missing], NULL, NULL);
 }
 
 /* The CPU generator's state where programs keep it. CUDA's are of 16 bytes. */
-static void look_at_generator(ckpt__examination *p, const ckpt_visit *visit)
+static void look_at_generator(ckpt__examination *p, const ckpt__node *node)
 {
-    static const char *const keys[] = {"torch",           "cpu",           "torch_manual_seed",
-                                       "torch_rng_state", "cpu_rng_state", "rng_state"};
-    const ckpt_value *v = visit->value;
-    ckpt_str key = last_key(visit, 0);
+    const ckpt_value *v = node->value;
     char text[160];
-    bool known = false;
-    for (size_t k = 0; k < sizeof keys / sizeof *keys && key.data; k++)
-        known = known || ckpt__str_is(key, keys[k]);
-    if (!known || !(ckpt__str_holds_nocase(visit->name, "rng") || ckpt__str_holds_nocase(visit->name, "random")) ||
-        ckpt__str_holds_nocase(visit->name, "cuda") || ckpt__str_holds_nocase(visit->name, "gpu"))
+    if (node->integer_key ||
+        !ckpt__str_among(node->key, "torch cpu torch_manual_seed torch_rng_state cpu_rng_state rng_state") ||
+        !(ckpt__str_holds_nocase(node->name, "rng") || ckpt__str_holds_nocase(node->name, "random")) ||
+        ckpt__str_holds_nocase(node->name, "cuda") || ckpt__str_holds_nocase(node->name, "gpu"))
         return;
     if (v->kind == CKPT_V_LIST && v->item_count > 1000 && v->items[0]->kind == CKPT_V_INT) {
-        ckpt__doctor_note(p, CKPT__RNG_KIND, NULL, visit->name,
+        ckpt__doctor_note(p, CKPT__RNG_KIND, NULL, node->name,
                           "TypeError (\"expected a torch.ByteTensor, but got list\")", NULL, NULL);
         return;
     }
@@ -170,21 +151,29 @@ static void look_at_generator(ckpt__examination *p, const ckpt_visit *visit)
             (unsigned long long)numbers);
     else
         return;
-    ckpt__doctor_note(p, CKPT__RNG_KIND, NULL, visit->name, text, NULL, NULL);
+    ckpt__doctor_note(p, CKPT__RNG_KIND, NULL, node->name, text, NULL, NULL);
 }
 
-static int look(void *ctx, const ckpt_visit *visit)
+static void look_at_all(ckpt__examination *p)
 {
-    ckpt__examination *p = ctx;
-    if (visit->cycle || visit->inside)
-        return 0;
-    if (visit->value->kind == CKPT_V_DICT) {
-        look_at_optimizer(p, visit);
-        look_at_scheduler(p, visit);
-        look_at_scaler(p, visit);
+    const ckpt__tree *t = &p->anatomy->tree;
+    for (size_t i = 0; i < p->anatomy->count; i++) {
+        const ckpt__organ *o = &p->anatomy->organs[i];
+        const ckpt__node *node = &t->nodes[o->node];
+        if (node->inside || node->value->kind != CKPT_V_DICT)
+            continue;
+        if (o->kind == CKPT__SCHEDULER)
+            look_at_scheduler(p, node, o->evidence);
+        else if (o->kind == CKPT__SCALER)
+            look_at_scaler(p, node, o->evidence);
     }
-    look_at_generator(p, visit);
-    return 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const ckpt__node *node = &t->nodes[i];
+        if (!node->inside && node->value->kind == CKPT_V_DICT)
+            look_at_optimizer(p, node, &t->nodes[node->parent]);
+        if (!node->inside)
+            look_at_generator(p, node);
+    }
 }
 
 /* ---- the model beside its optimizer */
@@ -237,5 +226,6 @@ ckpt_status ckpt__doctor_incomplete(ckpt__examination *p)
     for (size_t o = 0; o < p->optimizer_count; o++)
         if (!p->optimizers[o].gone)
             check_weights(p, o);
-    return p->index->root ? (ckpt_status)ckpt_value_walk(p->index->root, 0, look, p, p->err) : CKPT_OK;
+    look_at_all(p);
+    return CKPT_OK;
 }

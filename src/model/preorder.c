@@ -58,6 +58,7 @@ static int visit_node(void *ctx, const ckpt_visit *visit)
     ckpt__node *node = &t->nodes[t->count];
     memset(node, 0, sizeof *node);
     node->value = visit->value;
+    node->parent = depth > 0 ? w->open[depth - 1] : 0;
     node->depth = (uint32_t)depth;
     node->inside = visit->inside;
     node->name = ckpt__arena_str(w->arena, visit->name.data, visit->name.size);

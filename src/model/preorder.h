@@ -7,18 +7,19 @@
 /* One place in the value tree, parents first. A value that is reached twice has two nodes. The array makes "everything below
  * this dict" a range of numbers. {'model': {'w': T, 'b': T}, 'epoch': 3} becomes
  *
- *     number   name       end   depth
- *     0        ""         5     0
- *     1        "model"    4     1        nodes 2 and 3 are below
- *     2        "model.w"  3     2
- *     3        "model.b"  4     2
- *     4        "epoch"    5     1
+ *     number   name       end   parent  depth
+ *     0        ""         5     0       0
+ *     1        "model"    4     0       1        nodes 2 and 3 are below
+ *     2        "model.w"  3     1       2
+ *     3        "model.b"  4     1       2
+ *     4        "epoch"    5     0       1
  */
 typedef struct ckpt__node {
     const ckpt_value *value; /* borrowed from the tree that was built from */
     ckpt_str name;           /* dotted path, in the arena of ckpt__tree_build; the root's is empty */
     ckpt_str key;            /* its last step: the tail of name */
     size_t end;              /* the nodes below it are [own number + 1, end) */
+    size_t parent;           /* of the root: the root */
     uint32_t depth;          /* steps from the root */
     bool integer_key;        /* the last step is an integer key or a position */
     bool inside;             /* an attribute or argument of an object, or below one: ckpt_visit.inside */

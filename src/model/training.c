@@ -173,6 +173,91 @@ size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX]
     return n;
 }
 
+/* ---- schedulers and scalers */
+
+/* Keys that say what a dict is, each with its bit. */
+typedef struct known_key {
+    const char *key;
+    unsigned bit;
+} known_key;
+
+static const known_key scheduler_keys[] = {
+    {"last_epoch", CKPT__HAS_LAST_EPOCH},
+    {"base_lrs", CKPT__HAS_BASE_LRS},
+    {"_step_count", CKPT__HAS_STEP_COUNT},
+    {"_last_lr", CKPT__HAS_LAST_LR},
+    {"_get_lr_called_within_step", CKPT__HAS_LR_CALLED},
+    {"num_bad_epochs", CKPT__HAS_BAD_EPOCHS},
+    {"_schedulers", CKPT__HAS_SCHEDULERS},
+    {"_milestones", CKPT__HAS_MILESTONES},
+    {NULL, 0},
+};
+
+static const known_key scaler_keys[] = {
+    {"scale", CKPT__HAS_SCALE},
+    {"growth_factor", CKPT__HAS_GROWTH},
+    {"backoff_factor", CKPT__HAS_BACKOFF},
+    {"growth_interval", CKPT__HAS_INTERVAL},
+    {"_growth_tracker", CKPT__HAS_TRACKER},
+    {NULL, 0},
+};
+
+static unsigned bit_of(const known_key *table, ckpt_str key)
+{
+    for (; table->key; table++)
+        if (ckpt__str_is(key, table->key))
+            return table->bit;
+    return 0;
+}
+
+/* The bits of those keys that a dict has. */
+static unsigned bits_of(const known_key *table, const ckpt_value *v)
+{
+    unsigned bits = 0;
+    if (v->kind == CKPT_V_DICT)
+        for (size_t i = 0; i < v->entry_count; i++)
+            bits |= v->entries[i].key->kind == CKPT_V_STR ? bit_of(table, v->entries[i].key->text) : 0;
+    else
+        for (; table->key; table++)
+            bits |= ckpt_value_get(v, table->key) ? table->bit : 0;
+    return bits;
+}
+
+static int count_bits(unsigned bits)
+{
+    int n = 0;
+    for (; bits; bits &= bits - 1)
+        n++;
+    return n;
+}
+
+unsigned ckpt__scheduler_evidence(const ckpt_value *v)
+{
+    const unsigned common = CKPT__HAS_LAST_EPOCH | CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR |
+                            CKPT__HAS_LR_CALLED,
+                   with_epoch = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_BAD_EPOCHS |
+                                CKPT__HAS_SCHEDULERS;
+    unsigned bits = v->kind == CKPT_V_DICT ? bits_of(scheduler_keys, v) : 0;
+    bool made = bits & CKPT__HAS_SCHEDULERS;
+    if (made && ckpt_value_get(v, "_schedulers")->kind == CKPT_V_LIST)
+        bits |= CKPT__LISTS_SCHEDULERS;
+    if (count_bits(bits & common) >= 3 || (made && (bits & CKPT__HAS_MILESTONES)))
+        bits |= CKPT__SHARES_KEYS;
+    bool is = (bits & CKPT__SHARES_KEYS) || ((bits & CKPT__HAS_LAST_EPOCH) && (bits & with_epoch)) ||
+              (made && (bits & CKPT__HAS_LAST_LR));
+    return is ? bits : 0;
+}
+
+unsigned ckpt__scaler_evidence(const ckpt_value *v, ckpt_str path, size_t depth)
+{
+    bool named = ckpt__str_holds_nocase(path, "scaler") || ckpt__str_is(path, "MixedPrecision") ||
+                 ckpt__str_is(path, "native_amp_scaling_state");
+    if (v->kind == CKPT_V_DICT && v->entry_count == 0)
+        return named && depth > 0 ? CKPT__EMPTY_SCALER : 0;
+    unsigned bits = bits_of(scaler_keys, v);
+    return count_bits(bits) >= 3 ? bits : 0;
+}
+
 /* ---- models */
 
 const char *const ckpt__wrappers[CKPT__WRAPPERS] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.",

@@ -60,6 +60,34 @@ typedef struct ckpt__flag {
 enum { CKPT__FLAGS_MAX = 3 };
 size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX]);
 
+/* ---- schedulers and scalers. What tells them is which of their keys a dict has: bits, and 0 where they are too few for one. */
+enum { /* schedulers: keys of theirs that are there */
+       CKPT__HAS_LAST_EPOCH = 1,
+       CKPT__HAS_BASE_LRS = 2,
+       CKPT__HAS_STEP_COUNT = 4,
+       CKPT__HAS_LAST_LR = 8,
+       CKPT__HAS_LR_CALLED = 16,
+       CKPT__HAS_BAD_EPOCHS = 32,
+       CKPT__HAS_SCHEDULERS = 64, /* those that it is made of */
+       CKPT__HAS_MILESTONES = 128,
+       CKPT__LISTS_SCHEDULERS = 256, /* _schedulers is a list */
+       CKPT__SHARES_KEYS =
+           512 /* three of the five that torch's schedulers share, or those that it is made of and when they end */
+};
+enum { /* scalers: keys of theirs that are there */
+       CKPT__HAS_SCALE = 1,
+       CKPT__HAS_GROWTH = 2,
+       CKPT__HAS_BACKOFF = 4,
+       CKPT__HAS_INTERVAL = 8,
+       CKPT__HAS_TRACKER = 16,
+       CKPT__WHOLE_SCALER = 31,
+       CKPT__EMPTY_SCALER = 32 /* an empty dict where a scaler's would be: one that is switched off */
+};
+/* Of a dict: three of the first five, or last_epoch and another, or _schedulers and what such a one keeps beside it. */
+unsigned ckpt__scheduler_evidence(const ckpt_value *v);
+/* Of a dict or an object: three of its keys. An empty dict is one where its path says so and it is not the root. */
+unsigned ckpt__scaler_evidence(const ckpt_value *v, ckpt_str path, size_t depth);
+
 /* ---- models */
 /* The prefixes that wrappers of a model put before its parameters' names: DataParallel and DistributedDataParallel (first:
  * "module." is a name of its own elsewhere in a model, so doctor looks for it in front alone), torch.compile, FSDP, and

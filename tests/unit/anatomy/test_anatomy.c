@@ -150,12 +150,12 @@ static const struct {
      "{'state_dict': {'a.w': T}, 'optimizer_states': [" ADAM ", " ADAM "], 'lr_schedulers': [" STEP_LR
      "], 'global_step': 4}",
      "model 'state_dict' 1; optimizer 'optimizer_states.0' 7; optimizer 'optimizer_states.1' 7; "
-     "scheduler 'lr_schedulers.0' 15; counter 'global_step' 1",
+     "scheduler 'lr_schedulers.0' 527; counter 'global_step' 1",
      false},
     {"accelerate",
      "{'model.safetensors': {'a.w': T}, 'optimizer.bin': " ADAM ", 'scheduler.bin': " STEP_LR
      ", 'random_states_0.pkl': {'step': 3, 'torch_manual_seed': R}}",
-     "model 'model.safetensors' 1; optimizer 'optimizer.bin' 7; scheduler 'scheduler.bin' 15; "
+     "model 'model.safetensors' 1; optimizer 'optimizer.bin' 7; scheduler 'scheduler.bin' 527; "
      "counter 'random_states_0.pkl.step' 1; rng 'random_states_0.pkl.torch_manual_seed' 1",
      true},
     {"8-bit Adam",
@@ -171,7 +171,8 @@ static const struct {
      "{'a': " STEP_LR ", 'b': {'_schedulers': [" STEP_LR
      "], '_last_lr': [1]}, 'c': {'last_epoch': 1, 'num_bad_epochs': 0}, "
      "'d': {'last_epoch': 1}, 'e': {'_milestones': [3], '_schedulers': ()}}",
-     "scheduler 'a' 15; scheduler 'b' 328; scheduler 'b._schedulers.0' 15; scheduler 'c' 33; scheduler 'e' 192", false},
+     "scheduler 'a' 527; scheduler 'b' 328; scheduler 'b._schedulers.0' 527; scheduler 'c' 33; scheduler 'e' 704",
+     false},
     {"generators", "{'rng': {'cpu': R, 'cuda': [R, R]}}", "rng 'rng.cpu' 1; rng 'rng.cuda.0' 1; rng 'rng.cuda.1' 1",
      false},
     {"counters, and what is none", "{'progress': {'global_step': N}, 'args': {'step': 3}, 'iter': 'x', 'it': 5, 1: 2}",
