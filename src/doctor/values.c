@@ -59,17 +59,10 @@ static void note_path(const ckpt_visit *visit, size_t count, char *to)
         snprintf(to, 256, "%s", *text ? text : " "); /* " ": the root */
 }
 
-static bool is_scheduler(const ckpt_value *v)
-{
-    unsigned bits = ckpt__scheduler_evidence(v);
-    return (bits & CKPT__HAS_LAST_EPOCH) &&
-           (bits & (CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_SCHEDULERS));
-}
-
 static void look_at_dict(ckpt__examination *p, const ckpt_visit *visit)
 {
     const ckpt_value *v = visit->value;
-    if (is_scheduler(v)) {
+    if (ckpt__is_scheduler(ckpt__scheduler_evidence(v))) {
         p->has_scheduler = true;
         note_path(visit, visit->path.count, p->paths.scheduler);
     }

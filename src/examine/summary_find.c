@@ -119,13 +119,9 @@ static bool has_no_state_of_its_own(const char *class_name, const ckpt_value *op
 
 /* ---- where they are */
 
-/* Is this how `show` tells a scheduler? SequentialLR has no base_lrs of its own, ChainedScheduler no last_epoch. */
 static bool is_scheduler(const ckpt__organ *o)
 {
-    const unsigned parts = CKPT__LISTS_SCHEDULERS | CKPT__HAS_LAST_LR,
-                   others = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_BAD_EPOCHS;
-    return o->kind == CKPT__SCHEDULER &&
-           ((o->evidence & parts) == parts || ((o->evidence & CKPT__HAS_LAST_EPOCH) && (o->evidence & others)));
+    return o->kind == CKPT__SCHEDULER && ckpt__is_scheduler(o->evidence);
 }
 
 /* As they lie in the file: an optimizer's dict of torch's, or of libtorch's from 1.5 on. */

@@ -231,21 +231,25 @@ static int count_bits(unsigned bits)
     return n;
 }
 
+bool ckpt__is_scheduler(unsigned evidence)
+{
+    const unsigned chain = CKPT__LISTS_SCHEDULERS | CKPT__HAS_LAST_LR,
+                   beside = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_BAD_EPOCHS |
+                            CKPT__HAS_SCHEDULERS;
+    return (evidence & chain) == chain || ((evidence & CKPT__HAS_LAST_EPOCH) && (evidence & beside));
+}
+
 unsigned ckpt__scheduler_evidence(const ckpt_value *v)
 {
-    const unsigned common = CKPT__HAS_LAST_EPOCH | CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR |
-                            CKPT__HAS_LR_CALLED,
-                   with_epoch = CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_BAD_EPOCHS |
-                                CKPT__HAS_SCHEDULERS;
+    const unsigned common =
+        CKPT__HAS_LAST_EPOCH | CKPT__HAS_BASE_LRS | CKPT__HAS_STEP_COUNT | CKPT__HAS_LAST_LR | CKPT__HAS_LR_CALLED;
     unsigned bits = v->kind == CKPT_V_DICT ? bits_of(scheduler_keys, v) : 0;
     bool made = bits & CKPT__HAS_SCHEDULERS;
     if (made && ckpt_value_get(v, "_schedulers")->kind == CKPT_V_LIST)
         bits |= CKPT__LISTS_SCHEDULERS;
     if (count_bits(bits & common) >= 3 || (made && (bits & CKPT__HAS_MILESTONES)))
         bits |= CKPT__SHARES_KEYS;
-    bool is = (bits & CKPT__SHARES_KEYS) || ((bits & CKPT__HAS_LAST_EPOCH) && (bits & with_epoch)) ||
-              (made && (bits & CKPT__HAS_LAST_LR));
-    return is ? bits : 0;
+    return ckpt__is_scheduler(bits) || (bits & CKPT__SHARES_KEYS) ? bits : 0;
 }
 
 unsigned ckpt__scaler_evidence(const ckpt_value *v, ckpt_str path, size_t depth)

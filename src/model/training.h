@@ -85,6 +85,8 @@ enum { /* scalers: keys of theirs that are there */
 };
 /* Of a dict: three of the first five, or last_epoch and another, or _schedulers and what such a one keeps beside it. */
 unsigned ckpt__scheduler_evidence(const ckpt_value *v);
+/* Is it a whole one? ReduceLROnPlateau has no base_lrs, SequentialLR none of its own, ChainedScheduler no last_epoch. */
+bool ckpt__is_scheduler(unsigned evidence);
 /* Of a dict or an object: three of its keys. An empty dict is one where its path says so and it is not the root. */
 unsigned ckpt__scaler_evidence(const ckpt_value *v, ckpt_str path, size_t depth);
 

@@ -46,6 +46,21 @@ START_TEST(in_python)
 }
 END_TEST
 
+/* A ChainedScheduler counts no epochs itself: its dict is loaded, and not that of the first scheduler in it. */
+START_TEST(of_a_chain)
+{
+    write_object(
+        at("x.pt"),
+        "{'model':{'a':f32@cpu[2,3],'b':f32@cpu[3]}," OPTIMIZER(
+            "f32@cpu[]", "cpu", "'amsgrad':False,") ",'scheduler':{'_last_lr':[0.1],'_schedulers':[{'base_lrs':["
+                                                    "0.1],'last_epoch':3,'_step_count':4,'_last_lr':[0.1]}]}}",
+        NULL);
+    char *s = snippet_of(at("x.pt"), "torch", NULL);
+    HAS(s, "scheduler.load_state_dict(checkpoint['scheduler'])");
+    free(s);
+}
+END_TEST
+
 /* What is not in the file is not in the snippet. */
 START_TEST(in_python_neighbour)
 {
@@ -128,6 +143,7 @@ int main(void)
     TCase *t = tcase_create("doctor_snippet");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, in_python);
+    tcase_add_test(t, of_a_chain);
     tcase_add_test(t, in_python_neighbour);
     tcase_add_test(t, in_c);
     tcase_add_test(t, in_c_of_a_run);
