@@ -350,7 +350,10 @@ START_TEST(several_optimizers)
     ck_assert_str_eq(s.optimizer_path.data, "b"); /* the first, whichever fits the model */
     ck_assert_pstr_eq(s.optimizer_class, "RMSprop");
     ck_assert_pstr_eq(s.optimizer_kind.data, "plain");
-    ck_assert_ptr_null(strstr(s.resume.data, "optimizer.")); /* which is whose is not known */
+    ck_assert_ptr_null(strstr(s.resume.data, "optimizer."));   /* which is whose is not known */
+    of_spec("{'model': W, 'optimizer': O, 'optimizer.d': O}"); /* beside it, and not in it */
+    ck_assert_uint_eq(s.optimizer_count, 2);
+    ck_assert_ptr_null(strstr(s.resume.data, "optimizer.load"));
 }
 END_TEST
 
