@@ -6,18 +6,10 @@
 #include "anatomy/canon_work.h"
 #include "format/table.h"
 
-/* Keys that count, each with its bit. */
-typedef struct counter_key {
-    const char *key;
-    unsigned bit;
-} counter_key;
-
-static const counter_key counter_keys[] = {
-    {"step", CKPT__COUNTS_STEPS},        {"global_step", CKPT__COUNTS_STEPS}, {"global_steps", CKPT__COUNTS_STEPS},
-    {"steps", CKPT__COUNTS_STEPS},       {"iter", CKPT__COUNTS_STEPS},        {"it", CKPT__COUNTS_STEPS},
-    {"iter_num", CKPT__COUNTS_STEPS},    {"iteration", CKPT__COUNTS_STEPS},   {"train_step", CKPT__COUNTS_STEPS},
-    {"num_updates", CKPT__COUNTS_STEPS}, {"epoch", CKPT__COUNTS_EPOCHS},      {"current_epoch", CKPT__COUNTS_EPOCHS},
-};
+/* Keys that count, each with the bit of its place. */
+static const char *const counter_keys[] = {"step",       "global_step", "iter_num", "iteration",
+                                           "train_step", "num_updates", "steps",    "global_steps",
+                                           "iter",       "it",          "epoch",    "current_epoch"};
 
 /* ---- the kinds */
 
@@ -80,8 +72,8 @@ static unsigned counter_evidence(const ckpt__anatomy *a, size_t node)
         (kind != CKPT_V_INT && kind != CKPT_V_FLOAT && kind != CKPT_V_TENSOR && !n->value->array))
         return 0;
     for (size_t i = 0; i < sizeof counter_keys / sizeof *counter_keys; i++)
-        if (ckpt__str_is(n->key, counter_keys[i].key))
-            return counter_keys[i].bit;
+        if (ckpt__str_is(n->key, counter_keys[i]))
+            return 1u << i;
     return 0;
 }
 

@@ -12,7 +12,7 @@
  *     kind              name     evidence
  *     CKPT__MODEL       "net"    CKPT__BY_TENSORS
  *     CKPT__OPTIMIZER   "opt"    CKPT__SOME_GROUPS | CKPT__LISTS_PARAMS | CKPT__LISTS_IDS, form CKPT__TORCH_DICT
- *     CKPT__PROGRESS    "step"   CKPT__COUNTS_STEPS
+ *     CKPT__PROGRESS    "step"   1, the bit of its key
  *
  * An anatomy belongs to who builds it. It is not kept with the index, so no lock is needed: two threads that ask at the
  * same time build two. It borrows the index and the arena that it is given, and both must outlive it. */
@@ -43,9 +43,10 @@ enum {                         /* optimizers */
        CKPT__LISTS_IDS = 4     /* and these are numbers or names (ckpt__lists_ids) */
 };
 /* schedulers and scalers: ckpt__scheduler_evidence, ckpt__scaler_evidence (model/training.h); RNG: none */
-enum { /* counters */
-       CKPT__COUNTS_STEPS = 1,
-       CKPT__COUNTS_EPOCHS = 2
+enum { /* counters: the bit of the key */
+       CKPT__COUNTS_STEPS = 0x3ff,
+       CKPT__RESTORES_STEP = 0x3f, /* of steps those that a restore takes, the lowest first */
+       CKPT__COUNTS_EPOCHS = 0xc00
 };
 
 typedef enum ckpt__optimizer_form {
@@ -56,8 +57,8 @@ typedef enum ckpt__optimizer_form {
     CKPT__OLD_LIBTORCH    /* the lists that it had before 1.5 */
 } ckpt__optimizer_form;
 
-/* One part of a training state. A list of optimizers (Lightning) or a file of a directory (accelerate) makes no difference: the path is
- * longer. What lies below another organ is listed too: a scheduler of a SequentialLR, the submodules of a model. */
+/* One part of a training state. A list of optimizers (Lightning) or a file of a directory (accelerate) makes no
+ * difference: the path is longer. What lies below another organ is listed too: a scheduler of a SequentialLR. */
 typedef struct ckpt__organ {
     ckpt__organ_kind kind;
     ckpt__optimizer_form form; /* of an optimizer */

@@ -360,14 +360,17 @@ static ckpt_status find_scaler(ckpt__builder *b)
 
 static size_t step_below(const ckpt__builder *b, size_t parent)
 {
-    static const char *const keys[] = {"step", "global_step", "iter_num", "iteration", "train_step", "num_updates"};
-    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
-        size_t node = ckpt__tree_child(&b->tree, parent, keys[k]);
-        ckpt_kind kind = node == SIZE_MAX ? CKPT_V_NONE : b->tree.nodes[node].value->kind;
-        if (kind == CKPT_V_INT || kind == CKPT_V_TENSOR)
-            return node;
+    size_t at = 0, node = SIZE_MAX;
+    unsigned best = CKPT__RESTORES_STEP + 1;
+    for (const ckpt__organ *o; (o = ckpt__anatomy_next(b->anatomy, CKPT__PROGRESS, &at)) != NULL;) {
+        ckpt_kind kind = ckpt__organ_value(b->anatomy, o)->kind;
+        if (b->tree.nodes[o->node].parent != parent || o->evidence >= best ||
+            (kind != CKPT_V_INT && kind != CKPT_V_TENSOR))
+            continue;
+        best = o->evidence;
+        node = o->node;
     }
-    return SIZE_MAX;
+    return node;
 }
 
 /* Of a directory of files: what the trainer's state says, else the one file that says it. accelerate's random_states have

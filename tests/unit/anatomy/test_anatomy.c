@@ -137,7 +137,7 @@ static const struct {
     {"no dict", "[1, 'text', (), {1: 2}]", "", false},
     {"a bare model", "{'a.w': T, 'a.b': T}", "model '' 1", false},
     {"torch's own", "{'net': {'a.w': T}, 'opt': " ADAM ", 'step': 7, 'epoch': 1}",
-     "model 'net' 1; optimizer 'opt' 7; counter 'step' 1; counter 'epoch' 2", false},
+     "model 'net' 1; optimizer 'opt' 7; counter 'step' 1; counter 'epoch' 1024", false},
     {"several models", "{'netG': {'w': T}, 'netD': {'w': T}, 'optG': " ADAM ", 'optD': " ADAM "}",
      "model 'netG' 1; model 'netD' 1; optimizer 'optG' 7; optimizer 'optD' 7", false},
     {"an average", "{'model': {'w': T}, 'model_ema': {'w': T}}", "model 'model' 1; model 'model_ema' 5", false},
@@ -150,7 +150,7 @@ static const struct {
      "{'state_dict': {'a.w': T}, 'optimizer_states': [" ADAM ", " ADAM "], 'lr_schedulers': [" STEP_LR
      "], 'global_step': 4}",
      "model 'state_dict' 1; optimizer 'optimizer_states.0' 7; optimizer 'optimizer_states.1' 7; "
-     "scheduler 'lr_schedulers.0' 527; counter 'global_step' 1",
+     "scheduler 'lr_schedulers.0' 527; counter 'global_step' 2",
      false},
     {"accelerate",
      "{'model.safetensors': {'a.w': T}, 'optimizer.bin': " ADAM ", 'scheduler.bin': " STEP_LR
@@ -176,7 +176,7 @@ static const struct {
     {"generators", "{'rng': {'cpu': R, 'cuda': [R, R]}}", "rng 'rng.cpu' 1; rng 'rng.cuda.0' 1; rng 'rng.cuda.1' 1",
      false},
     {"counters, and what is none", "{'progress': {'global_step': N}, 'args': {'step': 3}, 'iter': 'x', 'it': 5, 1: 2}",
-     "counter 'progress.global_step' 1; counter 'it' 1", false},
+     "counter 'progress.global_step' 2; counter 'it' 512", false},
     {"an optimizer as an object", "{'opt': O(" ADAM ")}", "optimizer object 'opt' 7", false},
     {"parameters themselves", "{'state': {}, 'param_groups': [{'params': [T], 'x': {'w': T}}]}",
      "optimizer '' 3; model 'param_groups.0.x' 1", false},
