@@ -168,8 +168,7 @@ ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ck
     memset(out, 0, sizeof *out);
     out->index = index;
     out->arena = arena;
-    bool unfolds = !format->canonical && (format->family == CKPT__FAMILY_TORCH || format->family == CKPT__FAMILY_DCP ||
-                                          ckpt__in_files(index));
+    bool unfolds = !format->canonical && (format->laid_out || ckpt__in_files(index));
     if (unfolds)
         root = ckpt__flat_unfold_all(root, arena, &out->unfolded);
     if (!root && index->root)
