@@ -320,13 +320,14 @@ typedef struct ckpt__doctor_optimizer {
     const ckpt_value *dict; /* {'state': ..., 'param_groups': ...}; NULL: found by canonical names */
     ckpt_str name;          /* key path, in the arena of the examination or of the canon, or static; "": the
                                    * root */
-    uint64_t alive;         /* states whose id is in a group */
-    uint64_t dead;          /* states whose id is in no group */
-    uint64_t lost;          /* `dead`, where the ids of groups and dead states together make up 0, 1, 2, ..., or
+    size_t first_group, group_count, first_slot, slot_count; /* its own, in a row */
+    uint64_t alive;                                          /* states whose id is in a group */
+    uint64_t dead;                                           /* states whose id is in no group */
+    uint64_t lost;    /* `dead`, where the ids of groups and dead states together make up 0, 1, 2, ..., or
                                    * are names, as many as the file has parameters; else 0 */
-    ckpt_str twice;         /* the first id with a state that the groups hold more than once; data NULL: none */
-    uint64_t repeats;       /* how many more times than once the groups hold such ids */
-    bool gone;              /* the file has several models, and not all weights of this optimizer's model */
+    ckpt_str twice;   /* the first id with a state that the groups hold more than once; data NULL: none */
+    uint64_t repeats; /* how many more times than once the groups hold such ids */
+    bool gone;        /* the file has several models, and not all weights of this optimizer's model */
 } ckpt__doctor_optimizer;
 
 /* Where the parts of the checkpoint are, for the snippet in Python (values.c). Each text is the subscripts that lead

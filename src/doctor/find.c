@@ -23,6 +23,7 @@ static ckpt__doctor_slot *add_slot(ckpt__examination *p)
     if (!ckpt__grow(&p->slots, &p->slot_capacity, p->slot_count + 1, sizeof *p->slots))
         return NULL;
     p->slots[p->slot_count] = (ckpt__doctor_slot){p->group_count - 1, SIZE_MAX, p->item_count, 0};
+    p->optimizers[p->optimizer_count - 1].slot_count++;
     return &p->slots[p->slot_count++];
 }
 
@@ -34,6 +35,7 @@ static ckpt__doctor_group *add_group(ckpt__examination *p)
     memset(g, 0, sizeof *g);
     g->optimizer = p->optimizer_count - 1;
     g->first = p->slot_count;
+    p->optimizers[g->optimizer].group_count++;
     return g;
 }
 
@@ -48,7 +50,8 @@ static ckpt__doctor_optimizer *add_optimizer(ckpt__examination *p)
 {
     if (!ckpt__grow(&p->optimizers, &p->optimizer_capacity, p->optimizer_count + 1, sizeof *p->optimizers))
         return NULL;
-    memset(&p->optimizers[p->optimizer_count], 0, sizeof *p->optimizers);
+    p->optimizers[p->optimizer_count] =
+        (ckpt__doctor_optimizer){.first_group = p->group_count, .first_slot = p->slot_count};
     return &p->optimizers[p->optimizer_count++];
 }
 
@@ -190,24 +193,22 @@ ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt__organ 
     return status;
 }
 
-static bool is_known(const ckpt__examination *p, const ckpt_value *dict)
-{
-    for (size_t i = 0; i < p->optimizer_count; i++)
-        if (p->optimizers[i].dict == dict)
-            return true;
-    return false;
-}
-
 /* torch's load_state_dict takes a group's list of parameters whatever is in it, and fails without one. */
 ckpt_status ckpt__doctor_find_dicts(ckpt__examination *p)
 {
     const unsigned whole = CKPT__SOME_GROUPS | CKPT__LISTS_PARAMS;
-    ckpt_status status = CKPT_OK;
+    ckpt__hash *known = ckpt__hash_new(0); /* by address: a dict at several places is one */
+    ckpt_status status = known ? CKPT_OK : no_memory(p);
     size_t at = 0;
-    for (const ckpt__organ *o; status == CKPT_OK && (o = ckpt__anatomy_next(p->anatomy, CKPT__OPTIMIZER, &at)) != NULL;)
-        if (o->form == CKPT__TORCH_DICT && (o->evidence & whole) == whole && !p->anatomy->tree.nodes[o->node].inside &&
-            !is_known(p, ckpt__organ_value(p->anatomy, o)))
-            status = ckpt__doctor_take_optimizer(p, o, ckpt__organ_path(p->anatomy, o));
+    for (const ckpt__organ *o;
+         status == CKPT_OK && (o = ckpt__anatomy_next(p->anatomy, CKPT__OPTIMIZER, &at)) != NULL;) {
+        const ckpt__node *node = &p->anatomy->tree.nodes[o->node];
+        if (o->form != CKPT__TORCH_DICT || (o->evidence & whole) != whole || node->inside)
+            continue;
+        int put = ckpt__hash_put(known, (const char *)&node->value, sizeof node->value, o->node, NULL);
+        status = put < 0 ? no_memory(p) : put > 0 ? ckpt__doctor_take_optimizer(p, o, node->name) : CKPT_OK;
+    }
+    ckpt__hash_free(known);
     return status;
 }
 
@@ -297,15 +298,11 @@ void ckpt__doctor_link(ckpt__examination *p)
         bool same =
             !p->optimizers[o].dict || *p->flat || ckpt__str_equal(p->canon->optimizer_path, p->optimizers[o].name) ||
             (p->canon->optimizer_path.data && p->canon->optimizer_path.size == 0 && p->optimizers[o].name.size == 0);
-        size_t number = 0;
-        for (size_t g = 0; g < p->group_count; g++) {
-            ckpt__doctor_group *group = &p->groups[g];
-            if (group->optimizer != o)
-                continue;
-            const ckpt__canon_group *named = same && number < p->canon->group_count ? &p->canon->groups[number] : NULL;
+        for (size_t g = 0; g < p->optimizers[o].group_count; g++) {
+            ckpt__doctor_group *group = &p->groups[p->optimizers[o].first_group + g];
+            const ckpt__canon_group *named = same && g < p->canon->group_count ? &p->canon->groups[g] : NULL;
             for (size_t i = 0; named && i < group->count && i < named->param_count; i++)
                 p->slots[group->first + i].param = tensor_named(p, named->params[i]);
-            number++;
         }
     }
 }

@@ -36,10 +36,8 @@ static bool is_marked(const ckpt__examination *p, const bool *marked, const ckpt
 /* The slots of one optimizer, one after the other: NULL behind the last. */
 static const ckpt__doctor_slot *next_slot(const ckpt__examination *p, size_t optimizer, size_t *i)
 {
-    for (; *i < p->slot_count; ++*i)
-        if (p->groups[p->slots[*i].group].optimizer == optimizer)
-            return &p->slots[(*i)++];
-    return NULL;
+    const ckpt__doctor_optimizer *o = &p->optimizers[optimizer];
+    return *i < o->slot_count ? &p->slots[o->first_slot + (*i)++] : NULL;
 }
 
 static ckpt_str param_of(const ckpt__examination *p, const ckpt__doctor_slot *slot)
@@ -51,11 +49,12 @@ static ckpt_str param_of(const ckpt__examination *p, const ckpt__doctor_slot *sl
 static bool whole_groups(const ckpt__examination *p, size_t optimizer, const bool *marked)
 {
     size_t with = 0, without = 0;
-    for (size_t g = 0; g < p->group_count; g++) {
+    const ckpt__doctor_optimizer *o = &p->optimizers[optimizer];
+    for (size_t g = o->first_group; g < o->first_group + o->group_count; g++) {
         size_t missing = 0;
         for (size_t i = p->groups[g].first; i < p->groups[g].first + p->groups[g].count; i++)
             missing += marked[i];
-        if (p->groups[g].optimizer != optimizer || p->groups[g].count == 0)
+        if (p->groups[g].count == 0)
             continue;
         if (missing != 0 && missing != p->groups[g].count)
             return false;
@@ -172,7 +171,8 @@ bool ckpt__doctor_whole(const ckpt__examination *p, size_t optimizer, const bool
 bool ckpt__doctor_frozen(const ckpt__examination *p, size_t optimizer)
 {
     bool *marked = calloc(p->slot_count + 1, sizeof *marked);
-    for (size_t i = 0; marked && i < p->slot_count; i++)
+    const ckpt__doctor_optimizer *o = &p->optimizers[optimizer];
+    for (size_t i = o->first_slot; marked && i < o->first_slot + o->slot_count; i++)
         marked[i] = ckpt__doctor_stateless(p, &p->slots[i]);
     bool frozen = marked && ckpt__doctor_whole(p, optimizer, marked);
     free(marked);

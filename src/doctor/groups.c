@@ -138,9 +138,10 @@ static void check_flags(ckpt__examination *p, size_t optimizer)
 {
     bool all_fused = true, any_fused = false, all_capturable = true, any_capturable = false;
     ckpt__situation s = ckpt__doctor_situation(p);
-    for (size_t i = 0; i < p->group_count; i++) {
+    const ckpt__doctor_optimizer *o = &p->optimizers[optimizer];
+    for (size_t i = o->first_group; i < o->first_group + o->group_count; i++) {
         const ckpt__doctor_group *g = &p->groups[i];
-        if (g->optimizer != optimizer || g->count == 0) /* the flags of no parameter */
+        if (g->count == 0) /* the flags of no parameter */
             continue;
         all_fused &= g->fused == 1;
         any_fused |= g->fused == 1;
@@ -262,9 +263,8 @@ void ckpt__doctor_groups(ckpt__examination *p)
 {
     for (size_t o = 0; o < p->optimizer_count; o++) {
         tally t = {0, 0, {NULL, 0}};
-        for (size_t i = 0; i < p->group_count; i++)
-            if (p->groups[i].optimizer == o)
-                check_group(p, &p->groups[i], &t);
+        for (size_t i = 0; i < p->optimizers[o].group_count; i++)
+            check_group(p, &p->groups[p->optimizers[o].first_group + i], &t);
         check_missing(p, o, &t);
         check_flags(p, o);
         if (p->optimizers[o].dead) {
@@ -298,12 +298,8 @@ bool ckpt__doctor_names_fit(ckpt__examination *p)
     char a[32], b[32];
     size_t wanted = p->options->param_name_count;
     bool fits = p->optimizer_count == 0 || wanted == 0;
-    for (size_t o = 0; o < p->optimizer_count && !fits; o++) {
-        size_t slots = 0;
-        for (size_t i = 0; i < p->group_count; i++)
-            slots += p->groups[i].optimizer == o ? p->groups[i].count : 0;
-        fits = slots == wanted;
-    }
+    for (size_t o = 0; o < p->optimizer_count && !fits; o++)
+        fits = p->optimizers[o].slot_count == wanted;
     if (fits)
         return true;
     snprintf(a, sizeof a, "%zu", wanted);

@@ -124,10 +124,9 @@ static void check_odd(ckpt__examination *p, const ckpt__doctor_slot *slot, doubl
 /* The steps of one optimizer's parameters; NAN where there is none. */
 static void read_steps(ckpt__examination *p, size_t optimizer, double *steps)
 {
-    for (size_t i = 0; i < p->slot_count; i++) {
+    const ckpt__doctor_optimizer *o = &p->optimizers[optimizer];
+    for (size_t i = o->first_slot; i < o->first_slot + o->slot_count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];
-        if (p->groups[slot->group].optimizer != optimizer)
-            continue;
         const ckpt__doctor_item *item = item_of(p, slot, "step");
         double step = 0;
         steps[i] = NAN;
@@ -146,9 +145,10 @@ static void check_equal(ckpt__examination *p, size_t optimizer, const double *st
     uint64_t lag = 0, all = 0, used = 0;
     size_t first = SIZE_MAX;
     char a[CKPT__DOUBLE_MAX], b[CKPT__DOUBLE_MAX], c[80];
-    for (size_t i = 0; i < p->slot_count; i++) {
+    const ckpt__doctor_optimizer *o = &p->optimizers[optimizer];
+    for (size_t i = o->first_slot; i < o->first_slot + o->slot_count; i++) {
         behind[i] = false;
-        if (p->groups[p->slots[i].group].optimizer != optimizer || isnan(steps[i]))
+        if (isnan(steps[i]))
             continue;
         least = steps[i] < least ? steps[i] : least;
         most = steps[i] > most ? steps[i] : most;
@@ -162,10 +162,8 @@ static void check_equal(ckpt__examination *p, size_t optimizer, const double *st
     p->steps_known = true;
     if (!(least < most))
         return;
-    for (size_t i = 0; i < p->slot_count; i++) {
+    for (size_t i = o->first_slot; i < o->first_slot + o->slot_count; i++) {
         const ckpt__doctor_slot *slot = &p->slots[i];
-        if (p->groups[slot->group].optimizer != optimizer)
-            continue;
         behind[i] = isnan(steps[i]) ? ckpt__doctor_stateless(p, slot) : steps[i] < most;
         lag += !isnan(steps[i]) && steps[i] < most;
         first = first == SIZE_MAX && !isnan(steps[i]) && steps[i] < most ? i : first;

@@ -184,27 +184,28 @@ static bool is_statistic(const ckpt_tensor_info *t)
            ckpt__str_holds_nocase(t->name, "num_batches_tracked");
 }
 
-/* An optimizer cannot hold more parameters than there are tensors to be them. */
-static void check_weights(ckpt__examination *p, size_t optimizer)
+/* Tensors that may be parameters: those of models, or of averages where there is nothing else. */
+static uint64_t count_weights(const ckpt__examination *p)
 {
-    uint64_t tensors = 0, averages = 0, slots = 0, with = 0;
-    char a[32], b[32];
+    uint64_t tensors = 0, averages = 0;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
         tensors += (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER) && !is_statistic(t);
         averages += t->role == CKPT_ROLE_EMA;
     }
-    tensors += tensors ? 0 : averages;
-    for (size_t i = 0; i < p->slot_count; i++)
-        if (p->groups[p->slots[i].group].optimizer == optimizer) {
-            slots++;
-            with += p->slots[i].count > 0;
-        }
-    slots += p->optimizers[optimizer].lost;
-    with += p->optimizers[optimizer].lost;
+    return tensors ? tensors : averages;
+}
+
+/* An optimizer cannot hold more parameters than there are tensors to be them. */
+static void check_weights(ckpt__examination *p, const ckpt__doctor_optimizer *o, uint64_t tensors)
+{
+    uint64_t slots = o->slot_count + o->lost, with = o->lost;
+    char a[32], b[32];
+    for (size_t i = o->first_slot; i < o->first_slot + o->slot_count; i++)
+        with += p->slots[i].count > 0;
     bool known =
         p->canon && p->canon->model_path.data; /* else the weights may be in another file, but for a few tensors */
-    uint64_t ids = slots - p->optimizers[optimizer].repeats; /* one that stands twice is one parameter */
+    uint64_t ids = slots - o->repeats;         /* one that stands twice is one parameter */
     if (slots <= tensors || tensors == 0 || (!known && (!p->loader->python || tensors < ids - ids / 4)))
         return;
     snprintf(a, sizeof a, "%llu", (unsigned long long)tensors);
@@ -223,9 +224,10 @@ ckpt_status ckpt__doctor_incomplete(ckpt__examination *p)
     ckpt_status status = ckpt__doctor_gone(p);
     if (status != CKPT_OK)
         return status;
+    uint64_t tensors = count_weights(p);
     for (size_t o = 0; o < p->optimizer_count; o++)
         if (!p->optimizers[o].gone)
-            check_weights(p, o);
+            check_weights(p, &p->optimizers[o], tensors);
     look_at_all(p);
     return CKPT_OK;
 }

@@ -1,5 +1,7 @@
 /* test_doctor.c - the truth table of a resume, row by row, and what `show` says of a file. */
+#include "reader/reader.h"
 #include "../command_files.h"
+#include "../made_values.h"
 #include "../runner.h"
 
 static ckpt_error err;
@@ -294,6 +296,30 @@ START_TEST(declared_names_are_kept)
 }
 END_TEST
 
+/* Each optimizer is looked at by itself: of so many the examination takes less than a second. */
+START_TEST(many_optimizers)
+{
+    enum { MANY = 60000 };
+    ckpt_doctor_options options = {.loader = TORCH};
+    ckpt_doctor_result r = CKPT_DOCTOR_RESULT_INIT;
+    const ckpt_value **list = calloc(MANY, sizeof *list), *id;
+    make_index();
+    id = number(0);
+    for (size_t i = 0; list && i < MANY; i++) {
+        const ckpt_value *group = dict_of("lr", number(1), "params", ckpt__value_list(ix->arena, CKPT_V_LIST, &id, 1));
+        list[i] = dict_of("state", ckpt__value_dict(ix->arena, NULL, 0), "param_groups",
+                          ckpt__value_list(ix->arena, CKPT_V_LIST, &group, 1));
+    }
+    ix->format = "torch";
+    ix->root = ckpt__value_list(ix->arena, CKPT_V_LIST, list, MANY);
+    ckpt_reader reader = {.index = ix, .path = (char *)(uintptr_t) "x.pt"};
+    ck_assert_msg(ckpt_doctor(&reader, &options, &r, NULL, &err) == CKPT_OK, "%s", err.message);
+    ckpt_doctor_result_clear(&r);
+    free_index();
+    free(list);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("doctor");
@@ -305,6 +331,7 @@ int main(void)
     tcase_add_test(t, summary);
     tcase_add_test(t, naming);
     tcase_add_test(t, declared_names_are_kept);
+    tcase_add_test(t, many_optimizers);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
