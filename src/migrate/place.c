@@ -101,12 +101,27 @@ static ckpt_status set_entry(placement *p, size_t item)
     return status;
 }
 
+/* A native file keeps them in the structure of the torch file (torch.h), and their parts as tensors: not by their names. */
+static ckpt_status say_in_structure(placement *p, size_t count, size_t first)
+{
+    const ckpt_tensor_info *t = &p->m->from->tensors[first].info;
+    char shown[200], layout[100];
+    ckpt_str is = t->extra->layout.data ? t->extra->layout : ckpt__s("unknown");
+    return ckpt__migration_note(
+        p->m, CKPT_SEVERITY_WARNING, "in-structure", count == 1 ? t->name : (ckpt_str){NULL, 0}, p->err,
+        "%zu tensor%s not dense (%s%s, %s): --to torch gives %s back, and a state in C finds nothing but parts of %s",
+        count, count == 1 ? " is" : "s are", count == 1 ? "" : "the first ",
+        ckpt__escape(shown, sizeof shown, t->name.data, t->name.size),
+        ckpt__escape(layout, sizeof layout, is.data, is.size), count == 1 ? "it" : "them", count == 1 ? "it" : "them");
+}
+
 /* What is not dense has parts, which only torch's own format puts together again. */
 static ckpt_status choose(placement *p)
 {
     ckpt__migration *m = p->m;
     const ckpt__index *x = m->index;
     ckpt_status status = CKPT_OK;
+    size_t kept = 0, first = 0;
     if (!(m->chosen = calloc(x->tensor_count + 1, sizeof *m->chosen)))
         return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
@@ -119,18 +134,19 @@ static ckpt_status choose(placement *p)
             m->chosen[m->chosen_count++] = i;
             continue;
         }
-        const bool kept =
-            ckpt__migrate_torch_keeps(m); /* with the torch file's structure (torch.h), the parts as tensors */
-        m->ledger.rows[i].fate = kept ? CKPT__FATE_IN_STRUCTURE : CKPT__FATE_LOST;
-        if (kept)
+        const bool keeps = ckpt__migrate_torch_keeps(m);
+        m->ledger.rows[i].fate = keeps ? CKPT__FATE_IN_STRUCTURE : CKPT__FATE_LOST;
+        if (keeps) {
+            first = kept++ ? first : i;
             continue;
+        }
         snprintf(why, sizeof why, "a tensor of layout %.100s is left out: only dense ones are written",
                  t->info.extra->layout.data ? t->info.extra->layout.data : "unknown");
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", why) ||
             !ckpt__report_tensor(m->lost, t->info.name))
             status = ckpt__migration_no_memory(p->err);
     }
-    return status;
+    return status == CKPT_OK && kept ? say_in_structure(p, kept, first) : status;
 }
 
 /* Is there anything that --optimizer could speak of? */

@@ -140,6 +140,8 @@ START_TEST(lost)
     ck_assert_str_eq(row_of("conj")->storage, "resolved");
     ledger_of(fixture("cli/tensors.pt"), "ckpt");
     ck_assert_uint_gt(count_fate("in-structure"), 0);
+    const ckpt_finding *said = ckpt_report_find(report, "in-structure", "coo");
+    ck_assert(said && said->severity == CKPT_SEVERITY_WARNING && strstr(said->message, "sparse_coo"));
 }
 END_TEST
 
