@@ -14,7 +14,7 @@
  * step, and so on. Sums of parts of a tensor are added, modulo 2^64. */
 uint64_t ckpt__sum_elements(const void *data, size_t n, size_t size, uint64_t begin, uint64_t step);
 
-/* What reads tensors for that: buffers of 1.5 MiB, for one thread. source and index are borrowed. */
+/* Reads tensors to sum them, in buffers of 1.5 MiB. It is for one thread; source and index are borrowed. */
 typedef struct ckpt__summer ckpt__summer;
 ckpt_status ckpt__summer_new(const ckpt__source *source, const ckpt__index *index, ckpt__summer **out, ckpt_error *err);
 void ckpt__summer_free(ckpt__summer *s); /* accepts NULL */

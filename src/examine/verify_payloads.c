@@ -31,7 +31,8 @@ static ckpt_status sum_block(void *ctx, uint64_t offset, const void *data, size_
 }
 
 /* One finding for each tensor that views the storage; for the storage itself where none does. */
-static ckpt_status blame(ckpt__verifier *v, size_t storage, const char *code, const char *message, ckpt_error *err)
+static ckpt_status blame(ckpt__verifier *v, size_t storage, const char *code, const char *fix, const char *message,
+                         ckpt_error *err)
 {
     const ckpt__storage *s = &v->index->storages[storage];
     bool gone = s->extent.missing && s->extent.coding == CKPT__NESTED; /* its file may be none of the source's */
@@ -46,7 +47,6 @@ static ckpt_status blame(ckpt__verifier *v, size_t storage, const char *code, co
     const size_t *tensors = ckpt__views_of(&v->views, storage, &count);
     if (count == 0)
         return ckpt__verifier_wrong(v, code, NULL, file ? file : s->name.data, ckpt__verifier_file_fix, message, err);
-    const char *fix = strcmp(code, "member-unread") == 0 ? unread_fix : tensor_fix;
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
         ckpt_str own = v->index->tensors[tensors[i]].info.name;
         status =
@@ -66,10 +66,10 @@ static ckpt_status check_storage(ckpt__verifier *v, size_t storage, ckpt_error *
     v->result->bytes += s.bytes;
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
         snprintf(message, sizeof message, "the stored bytes cannot be read to their end: %s", why.message);
-        return blame(v, storage, e->coding == CKPT__STORED ? "truncated" : "damaged", message, err);
+        return blame(v, storage, e->coding == CKPT__STORED ? "truncated" : "damaged", tensor_fix, message, err);
     }
     if (status == CKPT_E_UNSUPPORTED && e->coding == CKPT__NESTED) /* a record of a kind that is not read */
-        return blame(v, storage, "member-unread", why.message, err);
+        return blame(v, storage, "member-unread", unread_fix, why.message, err);
     if (status < 0) {
         if (err)
             *err = why;
@@ -80,7 +80,7 @@ static ckpt_status check_storage(ckpt__verifier *v, size_t storage, ckpt_error *
         snprintf(message, sizeof message,
                  "the %" PRIu64 " stored bytes have CRC-32 %08" PRIx32 ", the checkpoint says %08" PRIx32, s.bytes,
                  s.crc, e->crc);
-        return blame(v, storage, "crc-mismatch", message, err);
+        return blame(v, storage, "crc-mismatch", tensor_fix, message, err);
     }
     return CKPT_OK;
 }
@@ -134,7 +134,7 @@ static bool has_storages(const ckpt__index *x, const ckpt__span *s)
     return false;
 }
 
-/* What it has of tensors is then neither read again nor known to be damaged tensor by tensor. */
+/* A span that is damaged is one finding: the tensors in it are not read again one by one. */
 static ckpt_status check_span(ckpt__verifier *v, const ckpt__span *s, ckpt_error *err)
 {
     char message[1000], name[120];

@@ -324,14 +324,14 @@ static ckpt_status rename_optimizer(renaming *n, const ckpt_value *optimizer)
     return status == CKPT_OK ? put_dict(n, state, entries, state->entry_count) : status;
 }
 
-static int rename_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int rename_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     renaming *n = ctx;
     const ckpt_value *v = visit->value;
     if (v->kind != CKPT_V_DICT || visit->cycle)
         return CKPT_OK;
-    if (place->parent &&
-        ckpt__pointers_get(&n->optimizer, place->parent, NULL)) { /* what an optimizer holds is no model */
+    if (spot->parent &&
+        ckpt__pointers_get(&n->optimizer, spot->parent, NULL)) { /* what an optimizer holds is no model */
         return ckpt__pointers_add(&n->optimizer, v) < 0 ? ckpt__migration_no_memory(n->err) : CKPT_OK;
     }
     if (ckpt__is_cpp_optimizer(v)) {
@@ -351,13 +351,12 @@ static int rename_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *pl
 }
 
 /* Everything below an optimizer, also through its lists. */
-static int note_below(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int note_below(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     renaming *n = ctx;
     const ckpt_value *v = visit->value;
     (void)to;
-    bool below =
-        (place->parent && ckpt__pointers_get(&n->optimizer, place->parent, NULL)) || ckpt__is_torch_optimizer(v);
+    bool below = (spot->parent && ckpt__pointers_get(&n->optimizer, spot->parent, NULL)) || ckpt__is_torch_optimizer(v);
     bool container =
         v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
     if (below && container && !visit->cycle && ckpt__pointers_add(&n->optimizer, v) < 0)

@@ -51,13 +51,13 @@ static ckpt_status set_device(finder *f, const ckpt_value *v, const ckpt__target
     return ckpt__pointers_add(&f->done, now) < 0 ? ckpt__migration_no_memory(f->err) : CKPT_OK;
 }
 
-static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     finder *f = ctx;
     ckpt__migration *m = f->m;
     const ckpt_value *v = visit->value;
     char tag[64], after[CKPT_DEVICE_NAME_MAX];
-    (void)place;
+    (void)spot;
     if (!is_device(v) || !tag_of(v, tag, sizeof tag))
         return CKPT_OK;
     int first = ckpt__pointers_add(&f->done, v);

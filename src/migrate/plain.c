@@ -554,14 +554,14 @@ static ckpt_status note_changed(plain_copy *p, const ckpt_value *v, ckpt_str nam
     return note_plain(p, name, what, word);
 }
 
-static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     plain_copy *p = ctx;
     const ckpt_value *was = visit->value;
     ckpt_value now = *was;
     ckpt_str name = full_name(p, visit->name), what;
     bool changed;
-    (void)place;
+    (void)spot;
     if (!name.data)
         return ckpt__migration_no_memory(p->err);
     if (visit->cycle && was->kind == CKPT_V_TUPLE) { /* a tuple that holds itself takes an opcode that is refused */
@@ -586,12 +586,12 @@ static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place,
     return status == CKPT_OK ? put(p, was, name, to) : status;
 }
 
-static int on_keys(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int on_keys(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     plain_copy *p = ctx;
     const ckpt_value *v = visit->value;
     ckpt_str name = full_name(p, visit->name);
-    (void)place;
+    (void)spot;
     int first = visit->cycle ? 0 : ckpt__pointers_add(&p->done, v);
     if (!name.data || first < 0)
         return ckpt__migration_no_memory(p->err);

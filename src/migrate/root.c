@@ -94,12 +94,12 @@ typedef struct left_out {
 } left_out;
 
 /* References to tensors that the target does not hold become None. */
-static int forget_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int forget_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     static const ckpt_value none = {.kind = CKPT_V_NONE};
     left_out *f = ctx;
     const ckpt_value *v = visit->value;
-    (void)place;
+    (void)spot;
     if (v->kind != CKPT_V_TENSOR || f->kept[v->tensor])
         return 0;
     f->inside += visit->inside && ckpt__stays_behind(f->m, v->tensor);

@@ -115,32 +115,32 @@ static ckpt_status set_key(closer *c, const ckpt_value *dict, size_t number, con
     return ckpt__migration_replace(c->m, dict, copy, c->err);
 }
 
-static ckpt_status look_at_key(closer *c, const ckpt__spot *place, ckpt_str name)
+static ckpt_status look_at_key(closer *c, const ckpt__spot *spot, ckpt_str name)
 {
-    const ckpt_value *key = place->holder->entries[place->number].key, *by = key;
+    const ckpt_value *key = spot->holder->entries[spot->number].key, *by = key;
     if (is_simple(key))
         return CKPT_OK;
     c->name = name;
     if (is_of_parts(key))
         return (ckpt_status)ckpt__value_walk_now(key, c->m->edits, on_part, c, c->err);
     ckpt_status status = look_at_part(c, key, &by);
-    return status == CKPT_OK && by != key && key->kind == CKPT_V_TENSOR ? set_key(c, place->holder, place->number, by)
+    return status == CKPT_OK && by != key && key->kind == CKPT_V_TENSOR ? set_key(c, spot->holder, spot->number, by)
                                                                         : status;
 }
 
 /* ---- values */
 
-static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int on_place(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     closer *c = ctx;
     size_t depth = visit->path.count, storage;
     (void)to; /* when all is known */
     if (!ckpt__grow(&c->path, &c->path_capacity, depth + 1, sizeof *c->path))
         return ckpt__migration_no_memory(c->err);
-    c->path[depth] = *place;
+    c->path[depth] = *spot;
     if (depth > 1 && !c->path[depth - 1].holder)
         c->path[depth].holder = NULL; /* within a call's arguments, or a state that no attributes are */
-    ckpt_status status = place->holder && !place->item ? look_at_key(c, place, visit->name) : CKPT_OK;
+    ckpt_status status = spot->holder && !spot->item ? look_at_key(c, spot, visit->name) : CKPT_OK;
     if (status < 0)
         return status;
     if (visit->cycle || !ckpt__torch_looks_at(c->m->from, visit->value, c->whole, &storage))

@@ -24,12 +24,12 @@ static ckpt_str inner_name(const ckpt_visit *v)
     return (ckpt_str){v->name.data + first.size + 1, v->name.size - first.size - 1};
 }
 
-static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     cutter *c = ctx;
     const ckpt_value *v = visit->value;
     const ckpt__index *x = c->m->from;
-    (void)place;
+    (void)spot;
     if (v->kind != CKPT_V_TENSOR || v->tensor >= x->tensor_count || visit->cycle)
         return CKPT_OK;
     ckpt_str name = visit->name, inner = inner_name(visit);
@@ -62,14 +62,14 @@ static ckpt_status cut_dropped(ckpt__migration *m, bool by_name, ckpt_error *err
     return status;
 }
 
-static int cut_named(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int cut_named(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     cutter *c = ctx;
     ckpt_str name = visit->name, inner = inner_name(visit);
     bool goes = ckpt__hash_get(c->names, name.data, name.size, NULL);
     if (!goes && (c->m->reader->source->directory || c->m->by_files))
         goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
-    if (goes && place->parent && !visit->cycle)
+    if (goes && spot->parent && !visit->cycle)
         *to = NULL;
     return CKPT_OK;
 }
@@ -90,12 +90,12 @@ typedef struct renumber {
     ckpt_error *err;
 } renumber;
 
-static int renumber_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int renumber_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     renumber *r = ctx;
     const ckpt_value *v = visit->value;
     size_t other;
-    (void)place;
+    (void)spot;
     if (v->kind == CKPT_V_TENSOR && v->tensor < r->m->from->tensor_count && ckpt__stays_behind(r->m, v->tensor) &&
         ckpt__hash_get(r->listed, visit->name.data, visit->name.size, &other)) {
         ckpt_value *copy = ckpt__edits_copy(r->m->edits, v);
@@ -215,11 +215,11 @@ typedef struct dropper {
 } dropper;
 
 /* A pattern without wildcards may name anything of the tree, with all that is below it. */
-static int drop_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int drop_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     dropper *d = ctx;
     const ckpt_migrate_options *o = &d->m->options;
-    if (visit->value->kind == CKPT_V_TENSOR || !place->parent)
+    if (visit->value->kind == CKPT_V_TENSOR || !spot->parent)
         return CKPT_OK;
     for (size_t k = 0; k < o->drop_count; k++) {
         if (ckpt__rule_has_wildcard(o->drop[k]) || !ckpt__rule_matches(o->drop[k], visit->name))

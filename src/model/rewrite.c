@@ -83,22 +83,22 @@ bool ckpt__edits_replace(ckpt__edits *e, const ckpt_value *v, const ckpt_value *
     return become(e, v, by);
 }
 
-bool ckpt__edits_drop(ckpt__edits *e, const ckpt__spot *place)
+bool ckpt__edits_drop(ckpt__edits *e, const ckpt__spot *spot)
 {
-    bool own = place->parent && place->parent->kind == CKPT_V_OBJECT && place->holder == place->parent;
-    bool holds = own && e->holds && e->holds(e, place->parent);
-    bool opaque = own && !holds && (place->item || place->parent->origin);
-    if (!place->holder || opaque)
-        return ckpt__edits_replace(e, place->value, &none);
-    const ckpt_value *holder = ckpt__edits_now(e, place->holder);
+    bool own = spot->parent && spot->parent->kind == CKPT_V_OBJECT && spot->holder == spot->parent;
+    bool holds = own && e->holds && e->holds(e, spot->parent);
+    bool opaque = own && !holds && (spot->item || spot->parent->origin);
+    if (!spot->holder || opaque)
+        return ckpt__edits_replace(e, spot->value, &none);
+    const ckpt_value *holder = ckpt__edits_now(e, spot->holder);
     size_t before = 0;
     (void)ckpt__pointers_get(&e->cut_from, holder, &before);
     if (!ckpt__grow(&e->cuts, &e->cut_capacity, e->cut_count + 1, sizeof *e->cuts) ||
         !ckpt__pointers_set(&e->cut_from, holder, e->cut_count + 1))
         return false;
-    e->cuts[e->cut_count++] = (cut){place->number, place->item, before};
+    e->cuts[e->cut_count++] = (cut){spot->number, spot->item, before};
     e->noted++;
-    e->holes = e->holes || (place->item && holds);
+    e->holes = e->holes || (spot->item && holds);
     return true;
 }
 
@@ -115,7 +115,7 @@ typedef struct walking {
 } walking;
 
 /* Child n of the parent, in the order of the walk: items, entries, attributes. */
-static void find_place(const ckpt__edits *e, const ckpt_value *parent, size_t n, ckpt__spot *out)
+static void find_spot(const ckpt__edits *e, const ckpt_value *parent, size_t n, ckpt__spot *out)
 {
     const ckpt_value *s = parent->state ? ckpt__edits_now(e, parent->state) : NULL;
     const ckpt_value *dicts[3] = {parent, NULL, NULL};
@@ -151,12 +151,12 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
     if (!ckpt__grow(&w->open, &w->open_capacity, depth + 1, sizeof *w->open) ||
         !ckpt__grow(&w->children, &w->children_capacity, depth + 1, sizeof *w->children))
         return ckpt__fail_memory(w->err, "the value tree", depth);
-    ckpt__spot place = {.value = visit->value};
+    ckpt__spot spot = {.value = visit->value};
     if (depth)
-        find_place(w->edits, w->open[depth - 1], w->children[depth - 1]++, &place);
+        find_spot(w->edits, w->open[depth - 1], w->children[depth - 1]++, &spot);
     const ckpt_value *to = visit->value;
-    int status = w->fn(w->ctx, visit, &place, &to);
-    bool noted = to ? ckpt__edits_replace(w->edits, visit->value, to) : ckpt__edits_drop(w->edits, &place);
+    int status = w->fn(w->ctx, visit, &spot, &to);
+    bool noted = to ? ckpt__edits_replace(w->edits, visit->value, to) : ckpt__edits_drop(w->edits, &spot);
     if (status == 0 && !noted)
         status = ckpt__fail_memory(w->err, "the value tree", depth);
     w->open[depth] = ckpt__edits_now(w->edits, visit->value);
@@ -354,12 +354,12 @@ ckpt_status ckpt__edits_apply(ckpt__edits *e, const ckpt_value *root, const ckpt
 
 /* ---- holes */
 
-static int close_holes(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to)
+static int close_holes(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     ckpt__edits *e = ctx;
     const ckpt_value *v = visit->value;
     size_t kept = 0;
-    (void)place;
+    (void)spot;
     for (size_t i = 0; i < v->item_count; i++)
         kept += v->items[i] != &hole;
     if (v->kind != CKPT_V_OBJECT || kept == v->item_count)

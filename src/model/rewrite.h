@@ -18,15 +18,13 @@
 
 /* One place in a tree, as the rewrites before have left it. All pointers are borrowed. In {'a': [x, y]} the value y has the
  * parent and the holder [x, y], and number 1. An attribute has the object for its parent, and the object's state for its
- * holder. */
+ * holder. The root has no holder, nor have the arguments of a call, and a state that is no dict of attributes. */
 typedef struct ckpt__spot {
     const ckpt_value *value;
     const ckpt_value *parent; /* one level up; NULL: the value is the root */
-    const ckpt_value
-        *holder; /* has the value among its items or entries; NULL: no place of its own (the root, arguments of a call,
-                               * a state that no attributes are) */
-    size_t number; /* of the item or entry of the holder */
-    bool item;     /* an item; else the value of an entry */
+    const ckpt_value *holder; /* has the value among its items or entries; NULL: nothing has */
+    size_t number;            /* of the item or entry of the holder */
+    bool item;                /* an item; else the value of an entry */
 } ckpt__spot;
 
 /* What is between the trees: it belongs to one thread. */
@@ -46,7 +44,7 @@ void ckpt__edits_free(ckpt__edits *edits);
  * that the items behind it keep their numbers; an item of an object that holds its own becomes a hole (ckpt__edits_close_holes).
  * What takes the place of a value must not contain that value. A place within a cycle has visit->cycle. A return other than 0
  * ends the walk, and is returned. */
-typedef int (*ckpt__rewrite_fn)(void *ctx, const ckpt_visit *visit, const ckpt__spot *place, const ckpt_value **to);
+typedef int (*ckpt__rewrite_fn)(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to);
 /* *out is the tree that comes of it: `root` itself where nothing is changed. An error: the function's, that of ckpt_value_walk, or
  * CKPT_E_NO_MEMORY; *out is not set then, and `edits` is only to be freed. root NULL: *out is NULL. */
 ckpt_status ckpt__rewrite(ckpt__edits *edits, const ckpt_value *root, ckpt__rewrite_fn fn, void *ctx,
@@ -57,7 +55,7 @@ ckpt_status ckpt__rewrite(ckpt__edits *edits, const ckpt_value *root, ckpt__rewr
 ckpt_status ckpt__edits_note(ckpt__edits *edits, const ckpt_value *root, ckpt__rewrite_fn fn, void *ctx,
                              ckpt_error *err);
 bool ckpt__edits_replace(ckpt__edits *edits, const ckpt_value *value, const ckpt_value *by);
-bool ckpt__edits_drop(ckpt__edits *edits, const ckpt__spot *place);
+bool ckpt__edits_drop(ckpt__edits *edits, const ckpt__spot *spot);
 ckpt_status ckpt__edits_apply(ckpt__edits *edits, const ckpt_value *root, const ckpt_value **out, ckpt_error *err);
 /* Holes go, and the items behind them move up. */
 ckpt_status ckpt__edits_close_holes(ckpt__edits *edits, const ckpt_value *root, const ckpt_value **out,

@@ -18,8 +18,8 @@ static void json_global(json_out *j, const ckpt_scan_global *g)
     json_end_object(j);
 }
 
-/* Opens a file that is a part of a larger checkpoint; the caller closes the reader, which says of what. NULL: the file is no part, or
- * it cannot be read, and nothing is known of it. */
+/* The reader of a file that is a part of a larger checkpoint; the reader's findings say of which. The caller closes it. NULL: the
+ * file is no part, or cannot be read. */
 static ckpt_reader *open_part(const char *path)
 {
     ckpt_error err = CKPT_ERROR_INIT;

@@ -15,7 +15,7 @@ ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err)
 
 /* ---- names */
 
-/* What Lightning puts beside: the epoch, the loops, schedules, hyper-parameters and callbacks (strategies/fsdp.py and
+/* Lightning puts a file beside the checkpoint: the epoch, the loops, schedules, hyper-parameters and callbacks (strategies/fsdp.py and
  * model_parallel.py, save_checkpoint), by torch.save. Its loader joins it with the rest. */
 static const char META[] = "meta.pt";
 

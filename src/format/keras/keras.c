@@ -323,8 +323,8 @@ const ckpt__format ckpt__format_keras = {
     .own_loader = true,
     .no_python =
         "torch does not read this, Keras does: keras.models.load_model of what model.save wrote (with the optimizer), "
-        "model.load_weights of weights, into a model that is built as it was; there is no more to a resume than "
-        "that call. ckpt-migrate --to torch makes a file that torch reads; in C there is a resume for this",
+        "model.load_weights of weights, into a model that is built as it was; that call is the "
+        "whole resume. ckpt-migrate --to torch makes a file that torch reads; in C there is a resume for this",
     .joins_files = true,
     .owns = owns,
     .owns_beside = owns_beside,
