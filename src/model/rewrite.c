@@ -5,24 +5,11 @@
 #include <stdlib.h>
 
 /* One place that a value goes from. */
-typedef struct cut {
+typedef struct ckpt__cut {
     size_t number; /* of the holder's item or entry */
     bool item;
     size_t next; /* the holder's cut before this one: 1 + its number in `cuts`; 0: none */
 } cut;
-
-struct ckpt__edits {
-    ckpt__arena *arena;
-    ckpt__holds_fn holds;
-    ckpt__pointers became; /* value -> number of what it became, in `values` */
-    const ckpt_value **values;
-    size_t value_count, value_capacity;
-    ckpt__pointers cut_from; /* holder -> 1 + its last cut */
-    cut *cuts;               /* of the rewrite that is on its way */
-    size_t cut_count, cut_capacity;
-    size_t noted; /* edits that are not made yet */
-    bool holes;   /* there are some in the tree */
-};
 
 static const ckpt_value none = {.kind = CKPT_V_NONE}, hole = {.kind = CKPT_V_NONE};
 
@@ -47,10 +34,10 @@ void ckpt__edits_free(ckpt__edits *e)
     free(e);
 }
 
-const ckpt_value *ckpt__edits_now(const ckpt__edits *e, const ckpt_value *v)
+const ckpt_value *ckpt__edits_follow(const ckpt__edits *e, const ckpt_value *v)
 {
     size_t number;
-    while (e && v && ckpt__pointers_get(&e->became, v, &number))
+    while (v && ckpt__pointers_get(&e->became, v, &number))
         v = e->values[number];
     return v;
 }
@@ -156,7 +143,8 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
         find_spot(w->edits, w->open[depth - 1], w->children[depth - 1]++, &spot);
     const ckpt_value *to = visit->value;
     int status = w->fn(w->ctx, visit, &spot, &to);
-    bool noted = to ? ckpt__edits_replace(w->edits, visit->value, to) : ckpt__edits_drop(w->edits, &spot);
+    const bool noted = to == visit->value ||
+                       (to ? ckpt__edits_replace(w->edits, visit->value, to) : ckpt__edits_drop(w->edits, &spot));
     if (status == 0 && !noted)
         status = ckpt__fail_memory(w->err, "the value tree", depth);
     w->open[depth] = ckpt__edits_now(w->edits, visit->value);

@@ -27,8 +27,19 @@ typedef struct ckpt__spot {
     bool item;                /* an item; else the value of an entry */
 } ckpt__spot;
 
-/* What is between the trees: it belongs to one thread. */
-typedef struct ckpt__edits ckpt__edits;
+/* What is between the trees: it belongs to one thread. Its members are rewrite.c's; the first is asked often, and mostly empty. */
+typedef struct ckpt__edits {
+    ckpt__pointers became; /* value -> number of what it became, in `values` */
+    const ckpt_value **values;
+    size_t value_count, value_capacity;
+    ckpt__arena *arena;
+    bool (*holds)(const struct ckpt__edits *edits, const ckpt_value *v); /* ckpt__holds_fn */
+    ckpt__pointers cut_from;                                             /* holder -> 1 + its last cut */
+    struct ckpt__cut *cuts;                                              /* of the rewrite that is on its way */
+    size_t cut_count, cut_capacity;
+    size_t noted; /* edits that are not made yet */
+    bool holes;   /* there are some in the tree */
+} ckpt__edits;
 
 /* Values that are opaque are written from what they were read from, where only the values in it count: of such a value no
  * entry or item can go, and the value there becomes None wherever it stands. For which objects that does not hold, a format
@@ -62,7 +73,11 @@ ckpt_status ckpt__edits_close_holes(ckpt__edits *edits, const ckpt_value *root, 
                                     ckpt_error *err);
 
 /* What `value` is now; itself where nothing became of it. edits NULL: nothing did. */
-const ckpt_value *ckpt__edits_now(const ckpt__edits *edits, const ckpt_value *value);
+const ckpt_value *ckpt__edits_follow(const ckpt__edits *edits, const ckpt_value *value);
+static inline const ckpt_value *ckpt__edits_now(const ckpt__edits *edits, const ckpt_value *value)
+{
+    return edits && edits->became.count ? ckpt__edits_follow(edits, value) : value;
+}
 /* A copy of a value, to be changed before the tree gets it. NULL: no memory. */
 ckpt_value *ckpt__edits_copy(ckpt__edits *edits, const ckpt_value *value);
 

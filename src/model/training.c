@@ -178,34 +178,39 @@ size_t ckpt__flags_for(ckpt_optimizer_kind kind, ckpt__flag out[CKPT__FLAGS_MAX]
 /* Keys that say what a dict is, each with its bit. */
 typedef struct known_key {
     const char *key;
+    size_t size;
     unsigned bit;
 } known_key;
+#define KEY(text, bit)                                                                                                 \
+    {                                                                                                                  \
+        text, sizeof text - 1, bit                                                                                     \
+    }
 
 static const known_key scheduler_keys[] = {
-    {"last_epoch", CKPT__HAS_LAST_EPOCH},
-    {"base_lrs", CKPT__HAS_BASE_LRS},
-    {"_step_count", CKPT__HAS_STEP_COUNT},
-    {"_last_lr", CKPT__HAS_LAST_LR},
-    {"_get_lr_called_within_step", CKPT__HAS_LR_CALLED},
-    {"num_bad_epochs", CKPT__HAS_BAD_EPOCHS},
-    {"_schedulers", CKPT__HAS_SCHEDULERS},
-    {"_milestones", CKPT__HAS_MILESTONES},
-    {NULL, 0},
+    KEY("last_epoch", CKPT__HAS_LAST_EPOCH),
+    KEY("base_lrs", CKPT__HAS_BASE_LRS),
+    KEY("_step_count", CKPT__HAS_STEP_COUNT),
+    KEY("_last_lr", CKPT__HAS_LAST_LR),
+    KEY("_get_lr_called_within_step", CKPT__HAS_LR_CALLED),
+    KEY("num_bad_epochs", CKPT__HAS_BAD_EPOCHS),
+    KEY("_schedulers", CKPT__HAS_SCHEDULERS),
+    KEY("_milestones", CKPT__HAS_MILESTONES),
+    {NULL, 0, 0},
 };
 
 static const known_key scaler_keys[] = {
-    {"scale", CKPT__HAS_SCALE},
-    {"growth_factor", CKPT__HAS_GROWTH},
-    {"backoff_factor", CKPT__HAS_BACKOFF},
-    {"growth_interval", CKPT__HAS_INTERVAL},
-    {"_growth_tracker", CKPT__HAS_TRACKER},
-    {NULL, 0},
+    KEY("scale", CKPT__HAS_SCALE),
+    KEY("growth_factor", CKPT__HAS_GROWTH),
+    KEY("backoff_factor", CKPT__HAS_BACKOFF),
+    KEY("growth_interval", CKPT__HAS_INTERVAL),
+    KEY("_growth_tracker", CKPT__HAS_TRACKER),
+    {NULL, 0, 0},
 };
 
 static unsigned bit_of(const known_key *table, ckpt_str key)
 {
     for (; table->key; table++)
-        if (ckpt__str_is(key, table->key))
+        if (key.size == table->size && memcmp(key.data, table->key, key.size) == 0)
             return table->bit;
     return 0;
 }
@@ -254,10 +259,11 @@ unsigned ckpt__scheduler_evidence(const ckpt_value *v)
 
 unsigned ckpt__scaler_evidence(const ckpt_value *v, ckpt_str path, size_t depth)
 {
-    bool named = ckpt__str_holds_nocase(path, "scaler") || ckpt__str_is(path, "MixedPrecision") ||
-                 ckpt__str_is(path, "native_amp_scaling_state");
-    if (v->kind == CKPT_V_DICT && v->entry_count == 0)
+    if (v->kind == CKPT_V_DICT && v->entry_count == 0) {
+        bool named = ckpt__str_holds_nocase(path, "scaler") || ckpt__str_is(path, "MixedPrecision") ||
+                     ckpt__str_is(path, "native_amp_scaling_state");
         return named && depth > 0 ? CKPT__EMPTY_SCALER : 0;
+    }
     unsigned bits = bits_of(scaler_keys, v);
     return count_bits(bits) >= 3 ? bits : 0;
 }

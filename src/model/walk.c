@@ -121,12 +121,6 @@ static void put_number(ckpt__buf *b, int64_t number)
     ckpt__buf_add(b, digits + at, sizeof digits - at);
 }
 
-/* The value as it is now. */
-static const ckpt_value *now(const walker *w, const ckpt_value *v)
-{
-    return w->edits ? ckpt__edits_now(w->edits, v) : v;
-}
-
 /* Appends the key to the name and notes it in the path. */
 static int put_key(walker *w, frame *f, const ckpt_key *key, const ckpt_value *other)
 {
@@ -166,7 +160,7 @@ static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, co
 {
     frame *f = &w->frames[w->depth - 1];
     w->name.size = f->name_size;
-    v = now(w, v);
+    v = ckpt__edits_now(w->edits, v);
     int status = put_key(w, f, key, other_key);
     if (status)
         return status;
@@ -183,7 +177,7 @@ static int child(walker *w, const ckpt_key *key, const ckpt_value *other_key, co
     status = visit(w, v, inside, NULL, w->depth);
     if (w->choosy && status == NOT_BELOW)
         return CKPT_OK;
-    v = now(w, v);
+    v = ckpt__edits_now(w->edits, v);
     if (status || !is_container(v))
         return status;
     return push(w, v, inside, true);
@@ -206,7 +200,7 @@ static int entry(walker *w, const ckpt_entry *e, bool inside)
  * dicts is (__dict__, slots); anything else is a child named `state`. */
 static int state_child(walker *w, frame *f, bool *more)
 {
-    const ckpt_value *s = now(w, f->value->state);
+    const ckpt_value *s = ckpt__edits_now(w->edits, f->value->state);
     size_t skip = f->next++;
     *more = true;
     if (s && s->kind == CKPT_V_DICT) {
@@ -214,7 +208,7 @@ static int state_child(walker *w, frame *f, bool *more)
             return entry(w, &s->entries[skip], true);
     } else if (s && s->kind == CKPT_V_TUPLE && s->item_count == 2) {
         for (size_t i = 0; i < 2; i++) {
-            const ckpt_value *half = now(w, s->items[i]);
+            const ckpt_value *half = ckpt__edits_now(w->edits, s->items[i]);
             if (half->kind != CKPT_V_DICT)
                 continue;
             if (skip < half->entry_count)

@@ -37,7 +37,7 @@ ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
 
 const ckpt_value *ckpt__torch_user(const writer *w, const ckpt__node *n)
 {
-    return w->p->edits ? ckpt__edits_now(w->p->edits, n->user) : n->user;
+    return ckpt__edits_now(w->p->edits, n->user);
 }
 
 /* By addresses, which are ours: a table for the text of files would take three times the memory. */
@@ -121,8 +121,7 @@ ckpt__out *ckpt__torch_put_bool(writer *w, bool value)
 
 ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
 {
-    if (w->p->edits)
-        v = ckpt__edits_now(w->p->edits, v); /* of a call's argument, which no walk of the tree comes to */
+    v = ckpt__edits_now(w->p->edits, v); /* of a call's argument, which no walk of the tree comes to */
     switch (v->kind) {
     case CKPT_V_NONE:
         return ckpt__pickle_make(w->arena, CKPT__P_NONE);
