@@ -7,6 +7,7 @@
  *   recover.c          --salvage: damaged tensors stay behind
  *   salvage_objects.c  --salvage: values that need a damaged storage stay behind
  *   plain.c            --plain: opaque objects become dicts, lists, strings and tensors
+ *   plain_array.c      --plain: numpy arrays
  *   plain_keys.c       --plain: keys of dicts
  *   naming.c           canonical names of the source, and the parameters that its optimizer numbers
  *   select.c           --drop, --tensor, --role, --device: which tensors go along
@@ -237,6 +238,9 @@ ckpt_status ckpt__migrate_plain(ckpt__migration *m, ckpt_error *err);
 bool ckpt__is_plain(const ckpt_value *v);
 /* What an enum, a path or the like becomes; NULL: v is none. */
 ckpt_status ckpt__plain_scalar(ckpt__arena *a, const ckpt_value *v, const ckpt_value **out, ckpt_error *err);
+
+/* ---- plain_array.c: *v, a numpy array or scalar, in plain terms; may add a tensor */
+ckpt_status ckpt__plain_array(ckpt__migration *m, ckpt_value *v, ckpt_str name, ckpt_error *err);
 
 /* ---- plain_keys.c: *to is v with other keys; v itself where all may stay */
 ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, const ckpt_value **to,
