@@ -137,7 +137,7 @@ void ckpt__leave(ckpt__migration *m, size_t tensor, ckpt__fate fate)
 {
     for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
         if (m->ledger.rows[i].fate == CKPT__FATE_GOES)
-            m->ledger.rows[i].fate = fate;
+            m->ledger.rows[i].fate = (uint8_t)fate;
 }
 
 /* ---- what is selected */

@@ -137,14 +137,14 @@ static inline void forget(picture *p)
     free(p->loose);
     ckpt__canon_free(p->canon);
     ckpt_reader_close(p->reader);
-    *p = (picture){NULL};
+    *p = (picture){.reader = NULL};
 }
 
 /* What is below the path, and a state of it. Where it cannot be, all is NULL or as far as it went: forget it. */
 static inline ckpt_status look(picture *p, const char *path, const char *fixture, const char *way, ckpt_error *err)
 {
     ckpt__canon_hints hints = {.optional_optimizer = true};
-    *p = (picture){NULL};
+    *p = (picture){.reader = NULL};
     ckpt_status status = ckpt_reader_open(path, NULL, &p->reader, err);
     if (status == CKPT_OK)
         status = ckpt__canon_build(p->reader->index, &hints, &p->canon, NULL, err);
