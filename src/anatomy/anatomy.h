@@ -66,7 +66,7 @@ typedef struct ckpt__organ {
     size_t node; /* of the tree: [node, tree.nodes[node].end) is all of it */
 } ckpt__organ;
 
-/* One whose parameters can be told apart: libtorch's, or the groups list ids. What lies in it is no model. */
+/* An optimizer whose parameters can be told apart: libtorch's, or one whose groups list ids. No dict in it is a model. */
 static inline bool ckpt__organ_is_optimizer(const ckpt__organ *organ)
 {
     return organ->kind == CKPT__OPTIMIZER && (organ->form >= CKPT__LIBTORCH || (organ->evidence & CKPT__LISTS_IDS));
@@ -102,7 +102,7 @@ typedef struct ckpt__anatomy {
  * may hold; what was found so far is in *out. ckpt__anatomy_free in every case. */
 ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ckpt__anatomy *out, ckpt_error *err);
 void ckpt__anatomy_free(ckpt__anatomy *anatomy);
-/* What the names of all values may take: ckpt__arena_new of an anatomy's arena. */
+/* The limit in bytes for the arena of an anatomy (ckpt__arena_new): the names of all values lie there. */
 uint64_t ckpt__anatomy_names_limit(const ckpt__index *index);
 
 /* The next organ of the kind from *at on, which is moved behind it; NULL: there is none. Begin with 0. */

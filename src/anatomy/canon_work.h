@@ -184,7 +184,7 @@ bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node
 /* What only says how the optimizer's dict is laid out becomes no entry. */
 void ckpt__canon_take_frame(ckpt__builder *b);
 /* For each node, is it a module of libtorch or TorchScript, with weights below it? The heap's; NULL: none is one.
- * *ok becomes false where there is no memory. */
+ * *ok is set to false where memory is short, and else left alone. */
 unsigned char *ckpt__script_modules(const ckpt__index *index, const ckpt__tree *tree, bool *ok);
 
 /* canon_order.c */

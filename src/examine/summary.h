@@ -18,7 +18,7 @@ static inline ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
 /* ---- summary_find.c */
 /* How many optimizers and schedulers there are, the first of them, and their classes. */
 void ckpt__summary_find(const ckpt__anatomy *anatomy, ckpt_summary *out);
-/* What is special. CKPT_E_NO_MEMORY. */
+/* The marks of a checkpoint (ckpt_summary.marks): what is unusual about it. CKPT_E_NO_MEMORY. */
 ckpt_status ckpt__summary_marks(const ckpt__index *index, const ckpt_reader *reader, ckpt_summary *out,
                                 ckpt_error *err);
 /* The kernels of an optimizer's groups in one word, one group after the other (so_far NULL: the first); "mixed": they differ. */

@@ -2,6 +2,7 @@
 #include "anatomy/anatomy.h"
 #include "../made_values.h"
 #include "../runner.h"
+#include "../scarce_memory.h"
 
 #include <stdio.h>
 
@@ -342,35 +343,6 @@ END_TEST
 
 /* ---- memory that runs out */
 
-static long left = -1; /* allocations that go well before one fails; below 0: none does */
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool is_short(void)
-{
-    return left >= 0 && left-- == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return is_short() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return is_short() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return is_short() ? NULL : __real_realloc(p, n);
-}
-
 /* Each allocation fails in turn: the status says so, or nothing has changed, and nothing is lost. */
 START_TEST(short_memory)
 {
@@ -384,13 +356,13 @@ START_TEST(short_memory)
         size_t from = 0;
         ckpt__arena *arena = ckpt__arena_new(0);
         ck_assert_ptr_nonnull(arena);
-        left = n;
+        allocations_left = n;
         ckpt_status status = ckpt__anatomy_build(ix, arena, &a, &err);
         const ckpt__organ *organ = status == CKPT_OK ? ckpt__anatomy_next(&a, CKPT__OPTIMIZER, &from) : NULL;
         if (organ && organ->form != CKPT__LIBTORCH)
             status = ckpt__anatomy_read_optimizer(&a, organ, true, &o, &err);
-        done = left >= 0;
-        left = -1;
+        done = allocations_left >= 0;
+        allocations_left = -1;
         ck_assert_msg(status == (done ? CKPT_OK : CKPT_E_NO_MEMORY), "%s: allocation %ld: %d", table[_i].what, n,
                       (int)status);
         ckpt__anatomy_free_optimizer(&o);

@@ -4,30 +4,7 @@
 #include "model/rewrite.h"
 #include "../made_values.h"
 #include "../runner.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static size_t calls_left = SIZE_MAX; /* calls until one is refused */
-
-void *__wrap_malloc(size_t size)
-{
-    return calls_left-- ? __real_malloc(size) : NULL;
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return calls_left-- ? __real_calloc(count, size) : NULL;
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    return calls_left-- ? __real_realloc(p, size) : NULL;
-}
+#include "../scarce_memory.h"
 
 static ckpt__edits *edits;
 static bool held; /* objects hold their items and entries */
@@ -411,18 +388,18 @@ START_TEST(short_of_memory)
 {
     held = true;
     const ckpt_value *root = dict_of("o", object_of(word("i"), word("e"), word("a")), "n", number(1));
-    size_t calls = 0;
+    long calls = 0;
     for (bool refused = true; refused; calls++) {
         ckpt_error err = CKPT_ERROR_INIT;
         bool as_wanted = false;
-        calls_left = calls;
+        allocations_left = calls;
         ckpt_status status = all_of_it(root, &as_wanted, &err);
-        refused = calls_left == SIZE_MAX || calls_left > calls;
-        calls_left = SIZE_MAX;
+        refused = allocations_left < 0;
+        allocations_left = -1;
         ck_assert_int_eq(status, refused ? CKPT_E_NO_MEMORY : CKPT_OK);
         ck_assert(as_wanted == !refused);
     }
-    ck_assert_uint_gt(calls, 10);
+    ck_assert_int_gt(calls, 10);
     ck_assert(root->entry_count == 2 && root->entries[0].value->item_count == 2);
 }
 END_TEST
