@@ -4,7 +4,7 @@
 #define CKPT_MIGRATE_LEDGER_H
 #include "model/index.h"
 
-/* What becomes of a tensor. */
+/* What becomes of a tensor. Those from DROPPED to DEAD_STATE stay behind, and their order says so (ckpt__stays_behind). */
 typedef enum ckpt__fate {
     CKPT__FATE_GOES,          /* it is written */
     CKPT__FATE_DROPPED,       /* stays behind: --drop, or not among --tensor, --role and --device (select.c) */
