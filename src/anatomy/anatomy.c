@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "anatomy/canon_work.h"
 #include "format/table.h"
+#include "format/torch/libtorch.h"
 
 /* Keys that count, each with the bit of its place. */
 static const char *const counter_keys[] = {"step",       "global_step", "iter_num", "iteration",
@@ -33,20 +34,19 @@ static unsigned model_evidence(const ckpt__anatomy *a, size_t node, bool module)
     return bits && ckpt__anatomy_is_average(&a->tree, node) ? bits | CKPT__AVERAGE : bits;
 }
 
-/* *unfolded: the next one of a flattened state; they come in order. */
-static ckpt__optimizer_form form_of(const ckpt_value *v, const ckpt__unfolded_one **unfolded)
+static ckpt__optimizer_form form_of(const ckpt__anatomy *a, const ckpt_value *v)
 {
-    if (!*unfolded || (*unfolded)->optimizer != v)
-        return v->kind == CKPT_V_DICT ? CKPT__TORCH_DICT : CKPT__TORCH_OBJECT;
-    *unfolded = (*unfolded)->next;
-    return CKPT__FLAT_DICT;
+    size_t form;
+    if (ckpt__pointers_get(&a->made, v, &form))
+        return (ckpt__optimizer_form)form;
+    return v->kind == CKPT_V_DICT ? CKPT__TORCH_DICT : CKPT__TORCH_OBJECT;
 }
 
-static bool is_optimizer(const ckpt_value *v, const ckpt__unfolded_one **unfolded, ckpt__organ *out)
+static bool is_optimizer(const ckpt__anatomy *a, const ckpt_value *v, ckpt__organ *out)
 {
     *out = (ckpt__organ){.kind = CKPT__OPTIMIZER};
-    if (ckpt__is_cpp_optimizer(v)) {
-        out->form = ckpt__is_libtorch_optimizer(v) ? CKPT__LIBTORCH : CKPT__OLD_LIBTORCH;
+    if (ckpt__is_cpp_optimizer(v)) { /* with a hole: ckpt__libtorch_ordinary says which */
+        out->form = CKPT__LIBTORCH;
         return true;
     }
     if (!ckpt__is_torch_optimizer(v) && !ckpt__is_optimizer_object(v))
@@ -55,7 +55,7 @@ static bool is_optimizer(const ckpt_value *v, const ckpt__unfolded_one **unfolde
     bool listed = true;
     for (size_t i = 0; listed && i < groups->item_count; i++)
         listed = ckpt__params_of(groups->items[i]) != NULL;
-    out->form = form_of(v, unfolded);
+    out->form = form_of(a, v);
     out->evidence = (groups->item_count ? CKPT__SOME_GROUPS : 0) | (listed ? CKPT__LISTS_PARAMS : 0) |
                     (ckpt__lists_ids(groups) ? CKPT__LISTS_IDS : 0);
     return true;
@@ -87,7 +87,6 @@ static bool is_rng(const ckpt__anatomy *a, const ckpt_value *v)
 
 typedef struct walk {
     ckpt__anatomy *out;
-    const ckpt__unfolded_one *unfolded; /* the next flattened optimizer */
     size_t no_models; /* the end of the optimizer, or of the module, in which no dict is a model of its own */
 } walk;
 
@@ -114,7 +113,7 @@ static bool look_at(walk *w, size_t node, bool module)
         return !bits || add(a, node, (ckpt__organ){.kind = CKPT__PROGRESS, .evidence = bits});
     }
     bool ok = true;
-    if (is_optimizer(n->value, &w->unfolded, &optimizer)) {
+    if (is_optimizer(a, n->value, &optimizer)) {
         ok = add(a, node, optimizer);
         w->no_models = ckpt__organ_is_optimizer(&optimizer) && w->no_models < n->end ? n->end : w->no_models;
     }
@@ -133,10 +132,14 @@ static bool look_at_all(ckpt__anatomy *a)
 {
     bool ok = true;
     unsigned char *modules = ckpt__script_modules(a->index, &a->tree, &ok);
-    walk w = {a, a->unfolded.first, 0};
+    walk w = {a, 0};
     for (size_t i = 0; ok && i < a->tree.count; i++)
         ok = look_at(&w, i, modules && modules[i]);
     free(modules);
+    for (size_t i = 0; ok && i < a->count; i++)
+        if (a->organs[i].kind == CKPT__OPTIMIZER && a->organs[i].form == CKPT__LIBTORCH &&
+            !ckpt__is_cpp_optimizer(ckpt__organ_value(a, &a->organs[i])))
+            ok = ckpt__libtorch_name(&a->tree, a->organs[i].node, a->index, a->arena);
     return ok;
 }
 
@@ -161,6 +164,19 @@ static ckpt_status no_memory(const ckpt__anatomy *a, ckpt_error *err)
     return ckpt__fail_memory(err, "canonical names", a->index->tensor_count);
 }
 
+/* Optimizers of other shapes become torch's dicts. NULL: no memory. */
+static const ckpt_value *make_ordinary(ckpt__anatomy *a, const ckpt_value *root)
+{
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    if (ckpt__libtorch_all_ordinary(root, a->arena, &a->made, CKPT__LIBTORCH, &root, &ignored) < 0)
+        return NULL;
+    root = ckpt__flat_unfold_all(root, a->arena, &a->unfolded);
+    for (const ckpt__unfolded_one *one = a->unfolded.first; root && one; one = one->next)
+        if (ckpt__pointers_put(&a->made, one->optimizer, CKPT__FLAT_DICT) < 0)
+            return NULL;
+    return root;
+}
+
 ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ckpt__anatomy *out, ckpt_error *err)
 {
     const ckpt__format *format = ckpt__format_of(index);
@@ -169,9 +185,7 @@ ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ck
     out->index = index;
     out->arena = arena;
     bool unfolds = !format->canonical && (format->laid_out || ckpt__in_files(index));
-    if (unfolds)
-        root = ckpt__flat_unfold_all(root, arena, &out->unfolded);
-    if (!root && index->root)
+    if (unfolds && !(root = make_ordinary(out, root)) && index->root)
         return no_memory(out, err);
     ckpt_status status = ckpt__tree_build(root, arena, &out->tree, err);
     if (status != CKPT_OK && ckpt__arena_over_limit(arena))
@@ -183,6 +197,7 @@ ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ck
 void ckpt__anatomy_free(ckpt__anatomy *a)
 {
     ckpt__tree_free(&a->tree);
+    ckpt__pointers_free(&a->made);
     free(a->organs);
     memset(a, 0, sizeof *a);
 }

@@ -18,6 +18,7 @@
  * same time build two. It borrows the index and the arena that it is given, and both must outlive it. */
 #ifndef CKPT_ANATOMY_H
 #define CKPT_ANATOMY_H
+#include "base/pointers.h"
 #include "model/preorder.h"
 #include "model/training.h"
 
@@ -53,8 +54,7 @@ typedef enum ckpt__optimizer_form {
     CKPT__TORCH_DICT = 0, /* {'state': {...}, 'param_groups': [...]} */
     CKPT__FLAT_DICT,      /* a key for each value (canon_flat.c); the value is made, and in no file */
     CKPT__TORCH_OBJECT,   /* an object that keeps both as attributes */
-    CKPT__LIBTORCH,       /* libtorch's archives */
-    CKPT__OLD_LIBTORCH    /* the lists that it had before 1.5 */
+    CKPT__LIBTORCH        /* libtorch's archives; made too (format/torch/libtorch.h), unless it has a hole */
 } ckpt__optimizer_form;
 
 /* One part of a training state. A list of optimizers (Lightning) or a file of a directory (accelerate) makes no
@@ -69,7 +69,7 @@ typedef struct ckpt__organ {
 /* An optimizer whose parameters can be told apart: libtorch's, or one whose groups list ids. No dict in it is a model. */
 static inline bool ckpt__organ_is_optimizer(const ckpt__organ *organ)
 {
-    return organ->kind == CKPT__OPTIMIZER && (organ->form >= CKPT__LIBTORCH || (organ->evidence & CKPT__LISTS_IDS));
+    return organ->kind == CKPT__OPTIMIZER && (organ->form == CKPT__LIBTORCH || (organ->evidence & CKPT__LISTS_IDS));
 }
 
 /* canon_flat.c: of a dict that is or holds a flattened optimizer state (model/flat_state.h) one that has it as torch's own
@@ -96,6 +96,7 @@ typedef struct ckpt__anatomy {
     ckpt__organ *organs;      /* heap, owned; in the order of their nodes */
     size_t count, capacity;
     ckpt__unfolded unfolded; /* flattened optimizers; mixed: no path of the tree is one of the file */
+    ckpt__pointers made;     /* owned: optimizers' dicts that were made -> their form */
 } ckpt__anatomy;
 
 /* CKPT_E_NO_MEMORY. CKPT_E_LIMIT: the tree has more places than can be looked at, or its names take more than the arena
@@ -120,6 +121,7 @@ typedef struct ckpt__anatomy_slot {
     size_t id;    /* node of the id in the group's list */
     size_t state; /* node of its state, whose children are the tensors and numbers of it; SIZE_MAX: it has none, or a
                    * later slot of the same id has it, as load_state_dict gives it */
+    size_t first; /* number of the first slot with the same id: its own, but where an id is listed twice */
 } ckpt__anatomy_slot;
 
 typedef struct ckpt__anatomy_group {
@@ -139,11 +141,12 @@ typedef struct ckpt__anatomy_optimizer {
     uint64_t alive, dead; /* states whose id is in a group, and those whose id is in none */
     uint64_t repeats;     /* how many more times than once the groups list ids that have state */
     size_t twice;         /* node of the first of those; SIZE_MAX: none */
+    size_t second;        /* node of the first state whose id another state has too; SIZE_MAX: none */
 } ckpt__anatomy_optimizer;
 
-/* Of an optimizer with CKPT__LISTS_PARAMS, of one of torch's forms. Two ids are one where Python finds them equal; as_text: where
+/* Of the optimizer at a node, which has CKPT__LISTS_PARAMS. Two ids are one where Python finds them equal; as_text: where
  * their texts are, 1 and "1" too. CKPT_E_NO_MEMORY. ckpt__anatomy_free_optimizer in every case. */
-ckpt_status ckpt__anatomy_read_optimizer(const ckpt__anatomy *anatomy, const ckpt__organ *organ, bool as_text,
+ckpt_status ckpt__anatomy_read_optimizer(const ckpt__anatomy *anatomy, size_t node, bool as_text,
                                          ckpt__anatomy_optimizer *out, ckpt_error *err);
 void ckpt__anatomy_free_optimizer(ckpt__anatomy_optimizer *optimizer);
 #endif

@@ -85,28 +85,10 @@ static ckpt_status emit_slot(ckpt__builder *b, const ckpt__slot *slot)
     return CKPT_OK;
 }
 
-/* libtorch before 1.5 */
-static ckpt_status emit_old(ckpt__builder *b)
-{
-    const ckpt__optimizer *o = &b->optimizer;
-    ckpt_status s = CKPT_OK;
-    for (size_t i = 0; i < o->old_count && s == CKPT_OK; i++) {
-        const ckpt__slot *slot = &o->slots[o->old[i].slot];
-        ckpt_str key = ckpt__s(o->old[i].key);
-        ckpt__canon_entry like = {
-            .param = slot->name, .state_key = key, .role = ckpt__role_of_key(key), .group = group_name(b, slot->group)};
-        like.name = join(b, "optimizer.", slot->name, key);
-        s = add_node(b, o->old[i].node, &like);
-    }
-    return s;
-}
-
-static ckpt_status emit_hypers(ckpt__builder *b, size_t group)
+static ckpt_status emit_settings(ckpt__builder *b, size_t group)
 {
     const ckpt__tree *t = &b->tree;
-    size_t node = b->optimizer.groups[group].hypers;
-    if (node == SIZE_MAX)
-        return CKPT_OK;
+    size_t node = b->optimizer.groups[group].node;
     for
         CKPT__CHILDREN(t, c, node)
         {
@@ -155,18 +137,14 @@ static ckpt_status make_groups(ckpt__builder *b)
 static void note_dead_state(ckpt__builder *b)
 {
     const ckpt__tree *t = &b->tree;
-    size_t states = 0, alive = 0;
-    if (b->optimizer.state == SIZE_MAX)
-        return;
-    for
-        CKPT__CHILDREN(t, c, b->optimizer.state)
-    states++;
-    for (size_t i = 0; i < b->optimizer.slot_count; i++)
-        alive += b->optimizer.slots[i].state != SIZE_MAX;
-    if (states > alive)
+    const ckpt__optimizer *o = &b->optimizer;
+    uint64_t states = o->dead;
+    for (size_t i = 0; i < o->slot_count; i++)
+        states += o->slots[i].state != SIZE_MAX;
+    if (o->dead)
         ckpt__canon_note(b, CKPT_SEVERITY_WARNING, "dead-state", NULL, NULL,
-                         "%zu of the %zu states at '%s' belong to parameters that are in no group; they are left out",
-                         states - alive, states, t->nodes[b->optimizer.state].name.data);
+                         "%llu of the %llu states at '%s' belong to parameters that are in no group; they are left out",
+                         (unsigned long long)o->dead, (unsigned long long)states, t->nodes[o->state].name.data);
 }
 
 static ckpt_status emit_optimizer(ckpt__builder *b)
@@ -176,12 +154,11 @@ static ckpt_status emit_optimizer(ckpt__builder *b)
     for (size_t i = 0; i < o->slot_count && s == CKPT_OK; i++)
         if (o->slots[i].state != SIZE_MAX)
             s = emit_slot(b, &o->slots[i]);
-    if (s == CKPT_OK)
-        s = emit_old(b);
-    if (o->libtorch)
-        ckpt__canon_take_frame(b);
+    size_t version = o->libtorch ? ckpt__tree_child(&b->tree, o->node, "pytorch_version") : SIZE_MAX;
+    if (version != SIZE_MAX)
+        b->tree.nodes[version].taken = true; /* it says how the dict is laid out */
     for (size_t g = 0; g < o->group_count && s == CKPT_OK; g++)
-        s = emit_hypers(b, g);
+        s = emit_settings(b, g);
     if (s == CKPT_OK)
         note_dead_state(b);
     return s;

@@ -1,13 +1,14 @@
 /* anatomy/canon_optimizer.c - an optimizer's dict as slots, one a parameter, in the order of its groups. */
 #include "anatomy/canon_work.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include "format/torch/libtorch.h"
 
 void ckpt__optimizer_free(ckpt__optimizer *optimizer)
 {
     free(optimizer->slots);
     free(optimizer->groups);
-    free(optimizer->old);
     free(optimizer->listed);
     memset(optimizer, 0, sizeof *optimizer);
     optimizer->node = optimizer->state = SIZE_MAX;
@@ -116,7 +117,7 @@ bool ckpt__slot_fits(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_
 
 static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)
 {
-    size_t node = group->hypers == SIZE_MAX ? SIZE_MAX : ckpt__tree_child(t, group->hypers, "weight_decay");
+    size_t node = ckpt__tree_child(t, group->node, "weight_decay");
     if (node == SIZE_MAX)
         return;
     const ckpt_value *v = t->nodes[node].value;
@@ -125,122 +126,109 @@ static void read_decay(const ckpt__tree *t, ckpt__opt_group *group)
 }
 
 /* An id as text: "17" for 17. */
-static ckpt_status slot_id(ckpt__builder *b, const ckpt__node *param, ckpt_str *out)
+static ckpt_status slot_id(ckpt__builder *b, const ckpt_value *id, ckpt_str *out)
 {
-    *out = param->value->text;
-    if (param->value->kind == CKPT_V_INT) {
-        ckpt__buf digits = {0};
-        ckpt__buf_printf(&digits, "%lld", (long long)param->value->integer);
-        *out = digits.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->canon->arena, digits.data, digits.size);
-        ckpt__buf_free(&digits);
+    *out = id->text;
+    if (id->kind == CKPT_V_INT) {
+        char digits[24];
+        int n = snprintf(digits, sizeof digits, "%lld", (long long)id->integer);
+        *out = ckpt__arena_str(b->canon->arena, digits, n > 0 ? (size_t)n : 0);
     }
     return out->data ? CKPT_OK : ckpt__canon_no_memory(b);
 }
 
-ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states,
-                                 ckpt__hash *ids)
+/* An id that is listed again is the slot that it was: of libtorch, whose parameters() has one that is registered under two names
+ * twice. */
+static ckpt_status take_slot(ckpt__builder *b, ckpt__optimizer *o, const ckpt__anatomy_slot *from)
 {
-    const ckpt__node *node = &b->tree.nodes[param];
-    size_t number = o->slot_count;
-    if (!ckpt__grow(&o->slots, &o->slot_capacity, o->slot_count + 1, sizeof *o->slots) ||
-        !ckpt__grow(&o->listed, &o->listed_capacity, o->listed_count + 1, sizeof *o->listed))
-        return ckpt__canon_no_memory(b);
+    const ckpt__anatomy_slot *is = &from[o->listed_count];
+    const ckpt_value *id = b->tree.nodes[is->id].value;
+    bool again = is->first != o->listed_count;
+    size_t number = again ? o->listed[is->first] : o->slot_count++;
     ckpt__slot *slot = &o->slots[number];
-    *slot = (ckpt__slot){
-        .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX, .columns = SIZE_MAX, .group = o->group_count};
-    ckpt_status s = slot_id(b, node, &slot->id);
-    if (s != CKPT_OK)
-        return s;
-    o->text_ids = o->text_ids && node->value->kind == CKPT_V_STR;
-    int put = ckpt__hash_put(ids, slot->id.data, slot->id.size, number, &number);
-    if (put < 0)
-        return ckpt__canon_no_memory(b);
-    if (put == 0 && !o->libtorch) {
+    o->listed[o->listed_count++] = number;
+    if (!again)
+        *slot = (ckpt__slot){
+            .state = SIZE_MAX, .shaped = SIZE_MAX, .rows = SIZE_MAX, .columns = SIZE_MAX, .group = o->group_count};
+    slot->state = is->state != SIZE_MAX ? is->state : slot->state;
+    if (again && !o->libtorch) {
         char shown[80];
         ckpt__escape(shown, sizeof shown, slot->id.data, slot->id.size);
         return ckpt__fail(b->err, CKPT_E_MISMATCH, b->tree.nodes[o->node].name.data,
                           "the optimizer's groups list parameter %s twice; a sound optimizer holds each once", shown);
     }
-    o->listed[o->listed_count++] = number;
-    if (put == 0)
-        return CKPT_OK;
-    o->slot_count++;
-    if (ckpt__hash_get(states, slot->id.data, slot->id.size, &slot->state)) {
-        slot->shaped = find_shaped(b, slot->state);
-        slot->has_tensors = has_tensors(b, slot->state);
-        if (slot->shaped == SIZE_MAX)
-            find_factored(b, slot);
-    }
-    return CKPT_OK;
+    o->text_ids = o->text_ids && id->kind == CKPT_V_STR;
+    return again ? CKPT_OK : slot_id(b, id, &slot->id);
 }
 
-static ckpt_status read_group(ckpt__builder *b, ckpt__optimizer *o, size_t node, ckpt__hash *states, ckpt__hash *ids)
+static ckpt_status take_group(ckpt__builder *b, ckpt__optimizer *o, const ckpt__anatomy_optimizer *from)
 {
     const ckpt__tree *t = &b->tree;
-    if (!ckpt__grow(&o->groups, &o->group_capacity, o->group_count + 1, sizeof *o->groups))
-        return ckpt__canon_no_memory(b);
+    const ckpt__anatomy_group *is = &from->groups[o->group_count];
     ckpt__opt_group *group = &o->groups[o->group_count];
+    ckpt_status s = CKPT_OK;
     *group = (ckpt__opt_group){
-        .node = node, .hypers = node, .first = o->slot_count, .names = ckpt__tree_child(t, node, "param_names")};
-    size_t params = ckpt__tree_child(t, node, "params");
-    for
-        CKPT__CHILDREN(t, p, params)
-        {
-            ckpt_status s = ckpt__canon_add_slot(b, o, p, states, ids);
-            if (s != CKPT_OK)
-                return s;
-        }
+        .node = is->node, .first = o->slot_count, .names = ckpt__tree_child(t, is->node, "param_names")};
+    read_decay(t, group);
+    for (size_t i = 0; s == CKPT_OK && i < is->count; i++)
+        s = take_slot(b, o, from->slots);
     group->count = o->slot_count - group->first;
-    bool muon =
-        ckpt__tree_child(t, node, "ns_steps") != SIZE_MAX && ckpt__tree_child(t, node, "ns_coefficients") != SIZE_MAX;
+    bool muon = ckpt__tree_child(t, is->node, "ns_steps") != SIZE_MAX &&
+                ckpt__tree_child(t, is->node, "ns_coefficients") != SIZE_MAX;
     for (size_t i = group->first; i < o->slot_count; i++)
         o->slots[i].matrix = muon;
     o->group_count++;
-    return CKPT_OK;
+    return s;
 }
 
-static ckpt_status put_state(ckpt__builder *b, size_t state, size_t node, ckpt__hash *states)
+static void look_into_state(const ckpt__builder *b, ckpt__slot *slot)
 {
-    ckpt_str id = b->tree.nodes[node].key;
-    int put = ckpt__hash_put(states, id.data, id.size, node, NULL);
-    if (put < 0)
-        return ckpt__canon_no_memory(b);
-    if (put > 0)
-        return CKPT_OK;
-    char shown[80];
-    return ckpt__fail(b->err, CKPT_E_MISMATCH, b->tree.nodes[state].name.data,
-                      "the optimizer has two states for parameter %s; no program writes that",
-                      ckpt__escape(shown, sizeof shown, id.data, id.size));
+    if (slot->state == SIZE_MAX)
+        return;
+    slot->shaped = find_shaped(b, slot->state);
+    slot->has_tensors = has_tensors(b, slot->state);
+    if (slot->shaped == SIZE_MAX)
+        find_factored(b, slot);
+}
+
+static ckpt_status take_all(ckpt__builder *b, ckpt__optimizer *o, const ckpt__anatomy_optimizer *from)
+{
+    const ckpt__tree *t = &b->tree;
+    if (from->second != SIZE_MAX) {
+        char shown[80];
+        ckpt_str id = t->nodes[from->second].key;
+        return ckpt__fail(b->err, CKPT_E_MISMATCH, t->nodes[t->nodes[from->second].parent].name.data,
+                          "the optimizer has two states for parameter %s; no program writes that",
+                          ckpt__escape(shown, sizeof shown, id.data, id.size));
+    }
+    o->dead = from->dead;
+    o->groups = calloc(from->group_count + 1, sizeof *o->groups);
+    o->slots = calloc(from->slot_count + 1, sizeof *o->slots);
+    o->listed = calloc(from->slot_count + 1, sizeof *o->listed);
+    ckpt_status s = o->groups && o->slots && o->listed ? CKPT_OK : ckpt__canon_no_memory(b);
+    while (s == CKPT_OK && o->group_count < from->group_count)
+        s = take_group(b, o, from);
+    for (size_t i = 0; s == CKPT_OK && i < o->slot_count; i++)
+        look_into_state(b, &o->slots[i]);
+    o->text_ids = o->text_ids && o->slot_count > 0 && !o->libtorch;
+    return s;
 }
 
 ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__optimizer *out)
 {
-    const ckpt__tree *t = &b->tree;
+    const ckpt_value *v = b->tree.nodes[node].value;
+    size_t form;
     memset(out, 0, sizeof *out);
     out->node = node;
-    out->state = ckpt__tree_child(t, node, "state");
+    out->state = ckpt__tree_child(&b->tree, node, "state");
     out->text_ids = true;
-    out->libtorch = ckpt__canon_is_libtorch(b, node);
-    ckpt__hash *states = ckpt__hash_new(0), *ids = ckpt__hash_new(0);
-    ckpt_status s = states && ids ? CKPT_OK : ckpt__canon_no_memory(b);
-    if (s == CKPT_OK && out->state != SIZE_MAX)
-        for
-            CKPT__CHILDREN(t, c, out->state)
+    out->libtorch = ckpt__pointers_get(&b->anatomy->made, v, &form) && form == CKPT__LIBTORCH;
+    if (ckpt__is_cpp_optimizer(v)) /* one with a hole, which is said */
+        return ckpt__libtorch_ordinary(v, b->canon->arena, NULL, b->tree.nodes[node].name.data, &v, b->err);
+    ckpt__anatomy_optimizer from;
+    ckpt_status s = ckpt__anatomy_read_optimizer(b->anatomy, node, true, &from, b->err);
     if (s == CKPT_OK)
-        s = put_state(b, out->state, c, states);
-    if (s == CKPT_OK && out->libtorch) {
-        s = ckpt__canon_read_groups(b, out, states, ids);
-    } else if (s == CKPT_OK) {
-        size_t groups = ckpt__tree_child(t, node, "param_groups");
-        for
-            CKPT__CHILDREN(t, g, groups)
-        if (s == CKPT_OK)
-            s = read_group(b, out, g, states, ids);
-    }
-    for (size_t g = 0; g < out->group_count; g++)
-        read_decay(t, &out->groups[g]);
-    out->text_ids = out->text_ids && out->slot_count > 0 && !out->libtorch;
-    ckpt__hash_free(states);
-    ckpt__hash_free(ids);
+        s = take_all(b, out, &from);
+    ckpt__anatomy_free_optimizer(&from);
     return s;
 }

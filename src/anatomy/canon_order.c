@@ -387,7 +387,7 @@ static bool one_way(const trial *t)
 {
     bool same = true;
     for (size_t i = 0; i < t->o->slot_count && same; i++)
-        same = t->left[i] == t->right[i] || (t->o->libtorch && !t->o->old_count && t->o->slots[i].state == SIZE_MAX);
+        same = t->left[i] == t->right[i] || (t->o->libtorch && t->o->slots[i].state == SIZE_MAX);
     return same;
 }
 

@@ -44,7 +44,7 @@ void ckpt__model_free(ckpt__model *model);
  * moment of a 4 x 6 matrix in two tensors instead: HF's have the shapes {4} (rows) and {6} (columns), torch's {4, 1}
  * and {1, 6} (row_kept). */
 typedef struct ckpt__slot {
-    ckpt_str id;          /* as text: "17" for 17; "" where libtorch has lists and no ids */
+    ckpt_str id;          /* as text: "17" for 17 */
     ckpt_str name;        /* the parameter's canonical name once it is known; data NULL before */
     size_t state;         /* node of its state, SIZE_MAX: it has none */
     size_t shaped;        /* number, in the index, of a tensor in it that has the parameter's shape;
@@ -59,18 +59,10 @@ typedef struct ckpt__slot {
 /* One group: the slots [first, first + count), and its settings. All other numbers are nodes of the builder's tree. */
 typedef struct ckpt__opt_group {
     size_t node, first, count; /* the group's dict; of its slots: number of the first, how many */
-    size_t hypers;             /* node whose children are its hyper-parameters; SIZE_MAX: it has none */
     size_t names;              /* node of its param_names; SIZE_MAX: none */
     bool has_decay;            /* weight_decay is there, and a number */
     double decay;              /* that number; 0 without it */
 } ckpt__opt_group;
-
-/* libtorch before 1.5: a tensor of a slot's state, which lies in a list and not below the state's node.
- * "exp_average_buffers/2" is {slot 2, its node, "exp_avg"}. */
-typedef struct ckpt__old_state {
-    size_t slot, node;
-    const char *key; /* static: the key that later versions have */
-} ckpt__old_state;
 
 /* An optimizer's dict, read into slots and groups. Slots are numbered through all groups, in the order in which the
  * groups list their parameters. A file that holds nothing but this optimizer, with two groups of parameters:
@@ -87,18 +79,17 @@ typedef struct ckpt__old_state {
  *
  * Slot 2 has no state yet: its parameter is frozen, or never had a gradient. Any shape fits it. */
 typedef struct ckpt__optimizer {
-    size_t node, state;   /* of the dict, and of its 'state'; SIZE_MAX: none */
-    bool libtorch;        /* of libtorch in C++ */
-    ckpt__old_state *old; /* heap, owned; NULL: a dict of today */
-    size_t old_count, old_capacity;
-    size_t *listed; /* heap, owned: the slot of each parameter that the groups list. The parameters()
+    size_t node, state; /* of the dict, and of its 'state'; SIZE_MAX: none */
+    bool libtorch;      /* of libtorch in C++ */
+    size_t *listed;     /* heap, owned: the slot of each parameter that the groups list. The parameters()
                                     * of libtorch has one that is registered under two names twice: A, B, A is two
                                     * slots, and listed is {0, 1, 0}. Of other optimizers listed[i] is i */
-    size_t listed_count, listed_capacity;
+    size_t listed_count;
     ckpt__slot *slots; /* heap, owned */
-    size_t slot_count, slot_capacity;
+    size_t slot_count;
     ckpt__opt_group *groups; /* heap, owned */
-    size_t group_count, group_capacity;
+    size_t group_count;
+    uint64_t dead; /* states whose id is in no group */
     bool text_ids; /* all ids are strings */
 } ckpt__optimizer;
 void ckpt__optimizer_free(ckpt__optimizer *optimizer);
@@ -171,18 +162,9 @@ ckpt_status ckpt__canon_read_optimizer(ckpt__builder *b, size_t node, ckpt__opti
 bool ckpt__slot_fits(const ckpt__builder *b, const ckpt__slot *slot, const ckpt_tensor_info *param);
 bool ckpt__slot_has_shape(const ckpt__slot *slot);
 
-/* Appends the slot of the parameter whose id is the value of node `param`. */
-ckpt_status ckpt__canon_add_slot(ckpt__builder *b, ckpt__optimizer *o, size_t param, ckpt__hash *states,
-                                 ckpt__hash *ids);
-
-/* canon_libtorch.c */
-bool ckpt__canon_is_libtorch(const ckpt__builder *b, size_t node); /* the dict of an optimizer of libtorch in C++ */
-ckpt_status ckpt__canon_read_groups(ckpt__builder *b, ckpt__optimizer *o, ckpt__hash *states, ckpt__hash *ids);
-ckpt_status ckpt__canon_read_old(ckpt__builder *b, ckpt__optimizer *o);
+/* canon_script.c */
 /* Below a module of libtorch, is this a list, dict or object of its own? What is in it is no parameter or buffer. */
 bool ckpt__canon_is_attribute(const ckpt__tree *tree, size_t module, size_t node);
-/* What only says how the optimizer's dict is laid out becomes no entry. */
-void ckpt__canon_take_frame(ckpt__builder *b);
 /* For each node, is it a module of libtorch or TorchScript, with weights below it? The heap's; NULL: none is one.
  * *ok is set to false where memory is short, and else left alone. */
 unsigned char *ckpt__script_modules(const ckpt__index *index, const ckpt__tree *tree, bool *ok);

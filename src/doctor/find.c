@@ -186,7 +186,7 @@ ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt__organ 
 {
     ckpt__anatomy_optimizer from;
     bool as_text = p->loader->loader == CKPT_LOADER_CKPT; /* ckpt_restore goes by the ids' text */
-    ckpt_status status = ckpt__anatomy_read_optimizer(p->anatomy, organ, as_text, &from, p->err);
+    ckpt_status status = ckpt__anatomy_read_optimizer(p->anatomy, organ->node, as_text, &from, p->err);
     if (status == CKPT_OK && !take_groups(p, &from, ckpt__organ_value(p->anatomy, organ), name))
         status = no_memory(p);
     ckpt__anatomy_free_optimizer(&from);

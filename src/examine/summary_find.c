@@ -124,16 +124,17 @@ static bool is_scheduler(const ckpt__organ *o)
     return o->kind == CKPT__SCHEDULER && ckpt__is_scheduler(o->evidence);
 }
 
-/* As they lie in the file: an optimizer's dict of torch's, or of libtorch's from 1.5 on. */
-static bool is_optimizer(const ckpt__organ *o)
-{
-    return o->kind == CKPT__OPTIMIZER && (o->form == CKPT__TORCH_DICT || o->form == CKPT__LIBTORCH);
-}
-
-/* In the file's own tree, which stays when the anatomy goes: where a flattened state was unfolded, dicts around it were copied. */
+/* In the file's own tree, which stays when the anatomy goes: where an optimizer was made, dicts around it were copied. */
 static const ckpt_value *value_of(const ckpt__anatomy *a, const ckpt__organ *o)
 {
-    return a->unfolded.first ? ckpt__value_at(a->index->root, ckpt__organ_path(a, o)) : ckpt__organ_value(a, o);
+    return a->made.count ? ckpt__value_at(a->index->root, ckpt__organ_path(a, o)) : ckpt__organ_value(a, o);
+}
+
+/* As they lie in the file: an optimizer's dict of torch's, or of libtorch's from 1.5 on. */
+static bool is_optimizer(const ckpt__anatomy *a, const ckpt__organ *o)
+{
+    return o->kind == CKPT__OPTIMIZER &&
+           (o->form == CKPT__TORCH_DICT || (o->form == CKPT__LIBTORCH && ckpt__is_optimizer(value_of(a, o))));
 }
 
 /* What is inside one that was found is its own: a scheduler of a SequentialLR. */
@@ -143,7 +144,7 @@ static void count_organs(const ckpt__anatomy *a, ckpt_summary *out, const ckpt__
     *optimizer = NULL;
     for (size_t i = 0; i < a->count; i++) {
         const ckpt__organ *o = &a->organs[i];
-        if (o->node < from || !(is_optimizer(o) || is_scheduler(o)))
+        if (o->node < from || !(is_optimizer(a, o) || is_scheduler(o)))
             continue;
         from = a->tree.nodes[o->node].end;
         if (o->kind == CKPT__OPTIMIZER && out->optimizer_count++ == 0)

@@ -1,31 +1,20 @@
 /* migrate/libtorch.c - an optimizer of libtorch in C++ as one of torch's in Python, where no names are known and none
- * are needed: both go by the position of a parameter in its groups.
- *
- *   {"pytorch_version": "1.5.0", "state": {"<address>": {"step": 5, "exp_avg": T, ...}},
- *    "param_groups": {"param_groups/size": T, "param_groups/0": {"params/size": T, "params/0": "<address>", ...,
- *                                                                "options": {"lr": ..., ...}}}}
- * becomes
+ * are needed: both go by the position of a parameter in its groups. It has torch's shape already (format/torch/libtorch.h);
+ * what is left are numbers for the addresses, steps that are tensors, and lists that are lists:
  *   {'state': {0: {'step': tensor(5.), 'exp_avg': T, ...}}, 'param_groups': [{'lr': ..., 'params': [0, ...]}]}
  *
- * [torch/csrc/api/include/torch/optim/serialize.h; torch/optim/optimizer.py: load_state_dict, and the __setstate__ of each
- * optimizer, which fill in the settings that C++ has not] */
+ * [torch/optim/optimizer.py: load_state_dict, and the __setstate__ of each optimizer, which fill in the settings that C++ has
+ * not] */
 #include "migrate/migration.h"
 
-#include <stdio.h>
 #include <stdlib.h>
+#include "format/torch/libtorch.h"
 
-/* A sequence that libtorch writes as "<head>0", "<head>1", ... */
-typedef struct sequence {
-    const ckpt_value **items; /* in the arena */
-    size_t count;
-} sequence;
-
-/* One optimizer on its way. Addresses get the ids 0, 1, ... in the order of the groups. */
+/* One optimizer on its way. */
 typedef struct conversion {
     ckpt__migration *m;
     ckpt__arena *arena;
-    ckpt__hash *ids; /* address -> id */
-    size_t count;    /* ids that were given out; the next id */
+    ckpt__hash *ids; /* address -> the parameter's number */
     ckpt_error *err;
 } conversion;
 
@@ -33,38 +22,6 @@ static bool text_of(const ckpt_entry *e, ckpt_str *key)
 {
     *key = e->key->text;
     return e->key->kind == CKPT_V_STR;
-}
-
-/* The number behind `head`; -1: another key. */
-static int64_t number_in(const ckpt_entry *e, ckpt_str head)
-{
-    ckpt_str key;
-    int64_t n = -1;
-    if (!text_of(e, &key) || key.size <= head.size || memcmp(key.data, head.data, head.size) != 0 ||
-        !ckpt__parse_i64(key.data + head.size, key.size - head.size, &n) || n < 0)
-        return -1;
-    return n;
-}
-
-/* False in *whole: it has a hole, or a number twice. */
-static ckpt_status read_sequence(conversion *t, const ckpt_value *dict, ckpt_str head, sequence *out, bool *whole)
-{
-    out->count = 0;
-    for (size_t i = 0; i < dict->entry_count; i++)
-        out->count += number_in(&dict->entries[i], head) >= 0;
-    out->items = ckpt__arena_array(t->arena, out->count + 1, sizeof *out->items);
-    if (!out->items)
-        return ckpt__migration_no_memory(t->err);
-    *whole = true;
-    for (size_t i = 0; *whole && i < dict->entry_count; i++) {
-        int64_t n = number_in(&dict->entries[i], head);
-        if (n < 0)
-            continue;
-        *whole = (uint64_t)n < out->count && !out->items[n];
-        if (*whole)
-            out->items[n] = dict->entries[i].value;
-    }
-    return CKPT_OK;
 }
 
 static void leave(conversion *t, const ckpt_value *v, ckpt__fate fate)
@@ -111,31 +68,30 @@ static ckpt_status step_tensor(conversion *t, ckpt_str address, int64_t step, ck
     return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, t->err);
 }
 
-/* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs". */
-static ckpt_status put_sequence(conversion *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries,
-                                size_t *n, bool *is)
+/* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs", which takes the place of its size. *is: the entry is one of
+ * those. */
+static ckpt_status put_list(conversion *t, const ckpt_value *state, const ckpt_entry *e, ckpt_entry *entries, size_t *n,
+                            bool *is)
 {
-    static const char tail[] = "/size";
     ckpt_str key;
-    sequence s = {0};
-    bool whole = false;
+    int64_t number;
+    const char *slash = text_of(e, &key) ? memrchr(key.data, '/', key.size) : NULL;
     *is = false;
-    if (!text_of(e, &key) || !memchr(key.data, '/', key.size))
+    if (!slash)
         return CKPT_OK;
-    size_t k = sizeof tail - 1;
-    bool size = key.size > k && memcmp(key.data + key.size - k, tail, k) == 0;
-    ckpt_str head = {key.data, (size_t)((const char *)memrchr(key.data, '/', key.size) - key.data) + 1};
-    *is = size || number_in(e, head) >= 0;
+    ckpt_str head = {key.data, (size_t)(slash - key.data) + 1}, tail = {slash + 1, key.size - head.size};
+    bool size = ckpt__str_is(tail, "size");
+    *is = size || (ckpt__parse_i64(tail.data, tail.size, &number) && number >= 0);
     if (!size)
         return CKPT_OK;
-    ckpt_status status = read_sequence(t, state, head, &s, &whole);
-    if (status < 0 || !whole)
-        return status < 0 ? status
-                          : ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "the optimizer's list '%.*s' has a hole",
-                                       (int)(head.size < 100 ? head.size - 1 : 100), head.data);
+    const ckpt_value **items;
+    size_t count;
+    ckpt_status status = ckpt__libtorch_list(state, head, t->arena, t->m->src, &items, &count, t->err);
+    if (status < 0)
+        return status;
     leave(t, e->value, CKPT__FATE_COUNTED);
     entries[*n].key = ckpt__value_str(t->arena, head.data, head.size - 1);
-    entries[*n].value = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
+    entries[*n].value = ckpt__value_list(t->arena, CKPT_V_LIST, items, count);
     return entries[*n].key && entries[(*n)++].value ? CKPT_OK : ckpt__migration_no_memory(t->err);
 }
 
@@ -148,7 +104,7 @@ static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value 
         const ckpt_entry *e = &state->entries[i];
         bool listed = false;
         ckpt_str key;
-        status = put_sequence(t, state, e, entries, &n, &listed);
+        status = put_list(t, state, e, entries, &n, &listed);
         if (status < 0 || listed)
             continue;
         entries[n] = *e;
@@ -169,42 +125,7 @@ static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value 
     return status == CKPT_OK ? ckpt__migration_replace(t->m, state, made, t->err) : status;
 }
 
-/* ---- groups */
-
-static ckpt_status turn_group(conversion *t, const ckpt_value *group, const ckpt_value **out)
-{
-    const ckpt_value *options = ckpt_value_get(group, "options");
-    size_t more = options && options->kind == CKPT_V_DICT ? options->entry_count : 0;
-    ckpt_entry *entries = ckpt__arena_array(t->arena, more + 1, sizeof *entries);
-    sequence params = {0};
-    bool whole = false;
-    ckpt_status status =
-        entries ? read_sequence(t, group, ckpt__s("params/"), &params, &whole) : ckpt__migration_no_memory(t->err);
-    if (status == CKPT_OK && !whole)
-        status =
-            ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer lists its parameters with a hole");
-    if (status < 0)
-        return status;
-    for (size_t i = 0; i < more; i++)
-        entries[i] = options->entries[i];
-    for (size_t i = 0; i < params.count; i++) {
-        ckpt_str id = params.items[i]->text;
-        if (params.items[i]->kind != CKPT_V_STR)
-            return ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src,
-                              "a parameter of a group is a %s; libtorch writes its address",
-                              ckpt_kind_name(params.items[i]->kind));
-        if (ckpt__hash_put(t->ids, id.data, id.size, t->count, NULL) < 0 ||
-            !(params.items[i] = ckpt__value_int(t->arena, (int64_t)t->count++)))
-            return ckpt__migration_no_memory(t->err);
-    }
-    for (size_t i = 0; i < group->entry_count; i++)
-        leave(t, group->entries[i].value, CKPT__FATE_COUNTED); /* params/size */
-    entries[more].key = ckpt__value_str(t->arena, "params", 6);
-    entries[more].value = ckpt__value_list(t->arena, CKPT_V_LIST, params.items, params.count);
-    if (entries[more].key && entries[more].value)
-        *out = ckpt__value_dict(t->arena, entries, more + 1);
-    return *out ? CKPT_OK : ckpt__migration_no_memory(t->err);
-}
+/* ---- all states */
 
 /* A state and the id of its parameter, for sorting. */
 typedef struct numbered {
@@ -252,52 +173,52 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
     return status == CKPT_OK && !*out ? ckpt__migration_no_memory(t->err) : status;
 }
 
+/* What says how many groups there are, and parameters in each. */
+static void leave_sizes(conversion *t, const ckpt_value *groups)
+{
+    for (size_t g = 0; g < groups->entry_count; g++) {
+        const ckpt_value *group = groups->entries[g].value;
+        leave(t, group, CKPT__FATE_COUNTED);
+        for (size_t i = 0; group->kind == CKPT_V_DICT && i < group->entry_count; i++)
+            leave(t, group->entries[i].value, CKPT__FATE_COUNTED);
+    }
+}
+
 static ckpt_status turn(conversion *t, const ckpt_value *optimizer, const ckpt_value **to)
 {
-    const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *states = ckpt_value_get(optimizer, "state"),
-                     *made = NULL, *list = NULL;
-    sequence s = {0};
-    bool whole = false;
-    ckpt_status status = read_sequence(t, groups, ckpt__s("param_groups/"), &s, &whole);
-    if (status == CKPT_OK && !whole)
-        status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "the optimizer lists its groups with a hole");
-    for (size_t g = 0; status == CKPT_OK && g < s.count; g++)
-        if (s.items[g]->kind != CKPT_V_DICT)
-            status = ckpt__fail(t->err, CKPT_E_FORMAT, t->m->src, "a group of the optimizer is no dict");
-        else
-            status = turn_group(t, s.items[g], &s.items[g]);
-    for (size_t i = 0; status == CKPT_OK && i < groups->entry_count; i++)
-        leave(t, groups->entries[i].value, CKPT__FATE_COUNTED); /* param_groups/size */
+    const ckpt_value *states = ckpt_value_get(optimizer, "state"), *shaped, *made = NULL;
+    ckpt_status status = ckpt__libtorch_ordinary(optimizer, t->arena, t->ids, t->m->src, &shaped, t->err);
     if (status == CKPT_OK)
         status = turn_states(t, states, &made);
     if (status < 0)
         return status;
+    const ckpt_value *groups = ckpt_value_get(shaped, "param_groups");
+    size_t params = 0;
+    for (size_t g = 0; g < groups->item_count; g++)
+        params += ckpt__params_of(groups->items[g])->item_count;
+    leave_sizes(t, ckpt_value_get(optimizer, "param_groups"));
     ckpt_entry *entries = ckpt__arena_array(t->arena, 2, sizeof *entries);
-    list = ckpt__value_list(t->arena, CKPT_V_LIST, s.items, s.count);
-    if (!entries || !list)
+    ckpt_value *whole = ckpt__edits_copy(t->m->edits, optimizer);
+    if (!entries || !whole)
         return ckpt__migration_no_memory(t->err);
     entries[0] = (ckpt_entry){ckpt__value_str(t->arena, "state", 5), made};
-    entries[1] = (ckpt_entry){ckpt__value_str(t->arena, "param_groups", 12), list};
+    entries[1] = (ckpt_entry){ckpt__value_str(t->arena, "param_groups", 12), groups};
     if (!entries[0].key || !entries[1].key)
         return ckpt__migration_no_memory(t->err);
-    ckpt_value *made_optimizer = ckpt__edits_copy(t->m->edits, optimizer);
-    if (!made_optimizer)
-        return ckpt__migration_no_memory(t->err);
-    made_optimizer->entries = entries;
-    made_optimizer->entry_count = 2;
-    made_optimizer->class_name = (ckpt_str){NULL, 0};
-    made_optimizer->origin = NULL;
-    *to = made_optimizer;
+    whole->entries = entries;
+    whole->entry_count = 2;
+    whole->class_name = (ckpt_str){NULL, 0};
+    whole->origin = NULL;
+    *to = whole;
     return ckpt__migration_note(
         t->m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, t->err,
-        "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position", t->count);
+        "the optimizer of libtorch is written as torch.optim has it: its %zu parameters by position", params);
 }
 
 static ckpt_status turn_one(ckpt__migration *m, const ckpt_value *v, const ckpt_value **to, ckpt_error *err)
 {
-    const ckpt_value *groups = ckpt_value_get(v, "param_groups"), *states = ckpt_value_get(v, "state");
-    if (!groups || !states || groups->kind != CKPT_V_DICT || states->kind != CKPT_V_DICT)
-        return CKPT_OK; /* before 1.5: neither groups nor settings, so nothing that torch.optim could load */
+    if (!ckpt__is_libtorch_optimizer(v))
+        return CKPT_OK; /* before 1.5: no settings, so nothing that torch.optim could load */
     conversion t = {.m = m, .arena = m->from->arena, .ids = ckpt__hash_new(64), .err = err};
     ckpt_status status = t.ids ? turn(&t, v, to) : ckpt__migration_no_memory(err);
     ckpt__hash_free(t.ids);

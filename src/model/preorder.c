@@ -115,6 +115,8 @@ ckpt_str ckpt__tree_relative(const ckpt__tree *tree, size_t above, size_t below)
     ckpt_str name = tree->nodes[below].name;
     if (above == 0)
         return name;
+    if (tree->nodes[below].parent == above)
+        return tree->nodes[below].key;
     size_t skip = tree->nodes[above].name.size + 1;
     skip = skip < name.size ? skip : name.size;
     name.data += skip;

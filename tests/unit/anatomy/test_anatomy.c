@@ -275,7 +275,7 @@ static void read_first(const char *source, bool as_text, char *out, size_t size)
     ck_assert_int_eq(ckpt__anatomy_build(ix, ix->arena, &a, &err), CKPT_OK);
     const ckpt__organ *organ = ckpt__anatomy_next(&a, CKPT__OPTIMIZER, &from);
     ck_assert_ptr_nonnull(organ);
-    ck_assert_int_eq(ckpt__anatomy_read_optimizer(&a, organ, as_text, &o, &err), CKPT_OK);
+    ck_assert_int_eq(ckpt__anatomy_read_optimizer(&a, organ->node, as_text, &o, &err), CKPT_OK);
     write_optimizer(&a, &o, out, size);
     ckpt__anatomy_free_optimizer(&o);
     ckpt__anatomy_free(&a);
@@ -314,8 +314,9 @@ START_TEST(many_groups)
                        ckpt__value_list(ix->arena, CKPT_V_LIST, list, MANY));
     ck_assert_int_eq(ckpt__anatomy_build(ix, ix->arena, &a, &err), CKPT_OK);
     ck_assert_uint_eq(a.count, 1);
-    ck_assert_int_eq(ckpt__anatomy_read_optimizer(&a, ckpt__anatomy_next(&a, CKPT__OPTIMIZER, &from), false, &o, &err),
-                     CKPT_OK);
+    ck_assert_int_eq(
+        ckpt__anatomy_read_optimizer(&a, ckpt__anatomy_next(&a, CKPT__OPTIMIZER, &from)->node, false, &o, &err),
+        CKPT_OK);
     ck_assert(o.group_count == MANY && o.slot_count == MANY && o.alive == MANY && o.dead == 0);
     ck_assert_ptr_null(ckpt__anatomy_next(&a, CKPT__OPTIMIZER, &from));
     ckpt__anatomy_free_optimizer(&o);
@@ -360,7 +361,7 @@ START_TEST(short_memory)
         ckpt_status status = ckpt__anatomy_build(ix, arena, &a, &err);
         const ckpt__organ *organ = status == CKPT_OK ? ckpt__anatomy_next(&a, CKPT__OPTIMIZER, &from) : NULL;
         if (organ && organ->form != CKPT__LIBTORCH)
-            status = ckpt__anatomy_read_optimizer(&a, organ, true, &o, &err);
+            status = ckpt__anatomy_read_optimizer(&a, organ->node, true, &o, &err);
         done = allocations_left >= 0;
         allocations_left = -1;
         ck_assert_msg(status == (done ? CKPT_OK : CKPT_E_NO_MEMORY), "%s: allocation %ld: %d", table[_i].what, n,
