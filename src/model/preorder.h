@@ -17,7 +17,7 @@
 typedef struct ckpt__node {
     const ckpt_value *value; /* borrowed from the tree that was built from */
     ckpt_str name;           /* dotted path, in the arena of ckpt__tree_build; the root's is empty */
-    ckpt_str key;            /* its last step: the tail of name */
+    ckpt_str key;            /* its last step: the tail of name, where that is the path in this tree */
     size_t end;              /* the nodes below it are [own number + 1, end) */
     size_t parent;           /* of the root: the root */
     uint32_t depth;          /* steps from the root */

@@ -12,6 +12,7 @@
  *   list.c     the value tree -> the tensors of the index, one for each key path
  *   role.c     what each of them is to training
  *   script.c   archives of libtorch in C++ and of TorchScript: their objects, roles and notes
+ *   libtorch.c   optimizers of libtorch in the shape of torch.optim (libtorch.h)
  *   legacy.c   pickles that are no zip, recognised; the reads of the two formats
  *   legacy_read.c   the format before 1.6: its five pickles, and where its raw storages lie
  *   salvage.c  archives that are cut off or damaged
