@@ -164,11 +164,13 @@ static ckpt_status no_memory(const ckpt__anatomy *a, ckpt_error *err)
     return ckpt__fail_memory(err, "canonical names", a->index->tensor_count);
 }
 
-/* Optimizers of other shapes become torch's dicts. NULL: no memory. */
+/* Optimizers of other shapes become torch's dicts. NULL: no memory. A tree of more places than can be looked at stays as it is:
+ * ckpt__tree_build says that of it. */
 static const ckpt_value *make_ordinary(ckpt__anatomy *a, const ckpt_value *root)
 {
     ckpt_error ignored = CKPT_ERROR_INIT;
-    if (ckpt__libtorch_all_ordinary(root, a->arena, &a->made, CKPT__LIBTORCH, &root, &ignored) < 0)
+    ckpt_status shaped = ckpt__libtorch_all_ordinary(root, a->arena, &a->made, CKPT__LIBTORCH, &root, &ignored);
+    if (shaped == CKPT_E_NO_MEMORY)
         return NULL;
     root = ckpt__flat_unfold_all(root, a->arena, &a->unfolded);
     for (const ckpt__unfolded_one *one = a->unfolded.first; root && one; one = one->next)

@@ -30,7 +30,7 @@ static ckpt_str id_text(const reading *r, const ckpt_value *id, ckpt_str key, ch
         ckpt__buf_add(&b, key.data, key.size);
     else
         ckpt__value_repr(&b, id);
-    ckpt_str text = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(r->texts, b.data, b.size);
+    ckpt_str text = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(r->texts, b.data ? b.data : "", b.size);
     ckpt__buf_free(&b);
     return text;
 }

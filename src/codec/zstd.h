@@ -15,7 +15,7 @@ typedef struct ckpt__zstd_step {
 
 /* CKPT_E_UNSUPPORTED: this build has no libzstd. Decoding refuses a frame whose window is over 128 MiB. */
 ckpt_status ckpt__zstd_new(const char *label, ckpt__zstd **out, ckpt_error *err);
-/* Decodes until the output has no room or the input ends. CKPT_E_DAMAGED: the input is no sound zstd frame. */
+/* Decodes until the output has no room or the input ends. CKPT_E_DAMAGED: the input is not a valid zstd frame. */
 ckpt_status ckpt__zstd_decode(ckpt__zstd *zstd, ckpt__zstd_step *step, const char *label, ckpt_error *err);
 void ckpt__zstd_free(ckpt__zstd *zstd);
 /* Is libzstd built in? */

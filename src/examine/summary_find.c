@@ -137,7 +137,7 @@ static bool is_optimizer(const ckpt__anatomy *a, const ckpt__organ *o)
            (o->form == CKPT__TORCH_DICT || (o->form == CKPT__LIBTORCH && ckpt__is_optimizer(value_of(a, o))));
 }
 
-/* What is inside one that was found is its own: a scheduler of a SequentialLR. */
+/* Organs inside one that was counted are not counted again: the schedulers of a SequentialLR. */
 static void count_organs(const ckpt__anatomy *a, ckpt_summary *out, const ckpt__organ **optimizer)
 {
     size_t from = 0;

@@ -165,8 +165,8 @@ typedef struct ckpt__format {
     bool torch_raises;
     /* native, dcp, keras: one program's own loader reads it, and those of torch, Lightning and the others do not. Asked by doctor. */
     bool own_loader;
-    /* native, dcp, keras: why there is no resume in Python that begins with reading a file, and what there is instead. NULL:
-     * there is one. Asked by doctor, for a snippet. */
+    /* native, dcp, keras: no resume in Python begins with reading a file; the text says why, and what to do instead. NULL:
+     * one does. Asked by doctor, for a snippet. */
     const char *no_python;
     /* safetensors: the function that reads a file in Python. NULL: torch.load. Asked by doctor. */
     const char *python_load;

@@ -19,7 +19,7 @@ static void json_global(json_out *j, const ckpt_scan_global *g)
 }
 
 /* The reader of a file that is a part of a larger checkpoint; the reader's findings say of which. The caller closes it. NULL: the
- * file is no part, or cannot be read. */
+ * file is not a part, or cannot be read. */
 static ckpt_reader *open_part(const char *path)
 {
     ckpt_error err = CKPT_ERROR_INIT;

@@ -297,7 +297,7 @@ static const char *name_of_file(const ckpt__dcp *d, size_t i, size_t *n)
     return d->files[i].name;
 }
 
-/* What the lists before have: a list that turns out to be damaged in its middle has added to that. */
+/* Back to the counts of `before`: a list that turns out to be damaged in its middle has added items and chunks. */
 static ckpt_status take_back(ckpt__dcp *d, const ckpt__dcp *before, ckpt_error *err)
 {
     d->item_count = before->item_count;

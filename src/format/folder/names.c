@@ -355,7 +355,7 @@ static int preference(const ckpt__member *m)
     return (variant ? 4 : 0) + (safetensors ? 0 : 2) + (index ? 1 : 0);
 }
 
-/* What lies beside a model and is none: an adapter of PEFT, or one of diffusers. 0: neither. */
+/* An adapter, which lies beside a model: 1 is one of PEFT, 2 one of diffusers. 0: neither. */
 static int kind_of_adapter(const char *base)
 {
     return ckpt__begins(base, "adapter") ? 1 : ckpt__begins(base, "pytorch_lora_weights") ? 2 : 0;
