@@ -4,84 +4,9 @@
 
 #include <stdlib.h>
 #include "anatomy/canon_work.h"
+#include "anatomy/kinds.h"
 #include "format/table.h"
 #include "format/torch/libtorch.h"
-
-/* Keys that count, each with the bit of its place. */
-static const char *const counter_keys[] = {"step",       "global_step", "iter_num", "iteration",
-                                           "train_step", "num_updates", "steps",    "global_steps",
-                                           "iter",       "it",          "epoch",    "current_epoch"};
-
-/* ---- the kinds */
-
-/* Lightning's WeightAveraging puts the averaged weights in state_dict, and those that are trained beside it. */
-static bool beside_current(const ckpt__tree *t, size_t node)
-{
-    return node > 0 && ckpt__str_is(t->nodes[node].key, "state_dict") &&
-           ckpt__tree_child(t, t->nodes[node].parent, "current_model_state") != SIZE_MAX;
-}
-
-bool ckpt__anatomy_is_average(const ckpt__tree *tree, size_t node)
-{
-    return ckpt__is_average(tree->nodes[node].name) || beside_current(tree, node);
-}
-
-static unsigned model_evidence(const ckpt__anatomy *a, size_t node, bool module)
-{
-    unsigned bits = module ? CKPT__BY_MODULE : 0;
-    if (ckpt__canon_is_model(a->index, a->tree.nodes[node].value))
-        bits |= CKPT__BY_TENSORS;
-    return bits && ckpt__anatomy_is_average(&a->tree, node) ? bits | CKPT__AVERAGE : bits;
-}
-
-static ckpt__optimizer_form form_of(const ckpt__anatomy *a, const ckpt_value *v)
-{
-    size_t form;
-    if (ckpt__pointers_get(&a->made, v, &form))
-        return (ckpt__optimizer_form)form;
-    return v->kind == CKPT_V_DICT ? CKPT__TORCH_DICT : CKPT__TORCH_OBJECT;
-}
-
-static bool is_optimizer(const ckpt__anatomy *a, const ckpt_value *v, ckpt__organ *out)
-{
-    *out = (ckpt__organ){.kind = CKPT__OPTIMIZER};
-    if (ckpt__is_cpp_optimizer(v)) { /* with a hole: ckpt__libtorch_ordinary says which */
-        out->form = CKPT__LIBTORCH;
-        return true;
-    }
-    if (!ckpt__is_torch_optimizer(v) && !ckpt__is_optimizer_object(v))
-        return false;
-    const ckpt_value *groups = ckpt_value_get(v, "param_groups");
-    bool listed = true;
-    for (size_t i = 0; listed && i < groups->item_count; i++)
-        listed = ckpt__params_of(groups->items[i]) != NULL;
-    out->form = form_of(a, v);
-    out->evidence = (groups->item_count ? CKPT__SOME_GROUPS : 0) | (listed ? CKPT__LISTS_PARAMS : 0) |
-                    (ckpt__lists_ids(groups) ? CKPT__LISTS_IDS : 0);
-    return true;
-}
-
-/* Counters lie at the root, in a file of a directory, or in the dict that a trainer keeps for them. */
-static unsigned counter_evidence(const ckpt__anatomy *a, size_t node)
-{
-    const ckpt__node *n = &a->tree.nodes[node], *above = &a->tree.nodes[n->parent];
-    ckpt_kind kind = n->value->kind;
-    uint32_t top = ckpt__in_files(a->index) ? 2 : 1;
-    bool kept = n->depth == top + 1 && ckpt__str_among(above->key, "trainer_state progress state train_state");
-    if (n->depth == 0 || n->integer_key || (n->depth > top && !kept) ||
-        (kind != CKPT_V_INT && kind != CKPT_V_FLOAT && kind != CKPT_V_TENSOR && !n->value->array))
-        return 0;
-    for (size_t i = 0; i < sizeof counter_keys / sizeof *counter_keys; i++)
-        if (ckpt__str_is(n->key, counter_keys[i]))
-            return 1u << i;
-    return 0;
-}
-
-static bool is_rng(const ckpt__anatomy *a, const ckpt_value *v)
-{
-    return v->kind == CKPT_V_TENSOR && v->tensor < a->index->tensor_count &&
-           a->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG;
-}
 
 /* ---- the walk */
 
@@ -99,33 +24,42 @@ static bool add(ckpt__anatomy *a, size_t node, ckpt__organ organ)
     return true;
 }
 
+static bool add_where(ckpt__anatomy *a, size_t node, ckpt__organ_kind kind, unsigned evidence)
+{
+    return !evidence || add(a, node, (ckpt__organ){.kind = kind, .evidence = evidence});
+}
+
+static bool look_at_leaf(ckpt__anatomy *a, size_t node)
+{
+    unsigned rng = ckpt__rng_evidence(a, node);
+    return add_where(a, node, CKPT__RNG, rng) &&
+           add_where(a, node, CKPT__PROGRESS, rng ? 0 : ckpt__counter_evidence(a, node)) &&
+           add_where(a, node, CKPT__SAMPLERS, rng ? 0 : ckpt__sampler_evidence(a, node));
+}
+
 /* A value may be more than one: a dict of tensors called "scale", "growth_factor", ... is a model by its structure too. */
-static bool look_at(walk *w, size_t node, bool module)
+static bool look_at_dict(walk *w, size_t node, bool module)
 {
     ckpt__anatomy *a = w->out;
     const ckpt__node *n = &a->tree.nodes[node];
     ckpt__organ optimizer;
-    unsigned bits;
-    if (!ckpt__node_is_dict(n)) {
-        if (is_rng(a, n->value))
-            return add(a, node, (ckpt__organ){.kind = CKPT__RNG, .evidence = 1});
-        bits = counter_evidence(a, node);
-        return !bits || add(a, node, (ckpt__organ){.kind = CKPT__PROGRESS, .evidence = bits});
-    }
     bool ok = true;
-    if (is_optimizer(a, n->value, &optimizer)) {
+    if (ckpt__find_optimizer(a, n->value, &optimizer)) {
         ok = add(a, node, optimizer);
         w->no_models = ckpt__organ_is_optimizer(&optimizer) && w->no_models < n->end ? n->end : w->no_models;
     }
-    if (ok && node >= w->no_models && (bits = model_evidence(a, node, module)) != 0) {
-        ok = add(a, node, (ckpt__organ){.kind = CKPT__MODEL, .evidence = bits});
-        w->no_models = module ? n->end : w->no_models;
-    }
-    if (ok && (bits = ckpt__scheduler_evidence(n->value)) != 0)
-        ok = add(a, node, (ckpt__organ){.kind = CKPT__SCHEDULER, .evidence = bits});
-    if (ok && (bits = ckpt__scaler_evidence(n->value, n->name, n->depth)) != 0)
-        ok = add(a, node, (ckpt__organ){.kind = CKPT__SCALER, .evidence = bits});
-    return ok;
+    unsigned model = node >= w->no_models ? ckpt__model_evidence(a, node, module) : 0;
+    w->no_models = model && module ? n->end : w->no_models;
+    return ok && add_where(a, node, CKPT__MODEL, model) &&
+           add_where(a, node, CKPT__SCHEDULER, ckpt__scheduler_evidence(n->value)) &&
+           add_where(a, node, CKPT__SCALER, ckpt__scaler_evidence(n->value, n->name, n->depth)) &&
+           add_where(a, node, CKPT__BROKEN_OPTIMIZER, ckpt__broken_optimizer_evidence(a, node)) &&
+           add_where(a, node, CKPT__DATA_LOADER, ckpt__data_loader_evidence(n->value));
+}
+
+static bool look_at(walk *w, size_t node, bool module)
+{
+    return ckpt__node_is_dict(&w->out->tree.nodes[node]) ? look_at_dict(w, node, module) : look_at_leaf(w->out, node);
 }
 
 static bool look_at_all(ckpt__anatomy *a)

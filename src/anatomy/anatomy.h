@@ -27,8 +27,11 @@ typedef enum ckpt__organ_kind {
     CKPT__OPTIMIZER, /* ckpt__anatomy_read_optimizer reads its groups */
     CKPT__SCHEDULER,
     CKPT__SCALER,
-    CKPT__RNG,     /* a tensor that is the state of a random generator */
-    CKPT__PROGRESS /* a count of steps or epochs */
+    CKPT__RNG,              /* the state of a random generator, or a list of them */
+    CKPT__PROGRESS,         /* a count of steps or epochs */
+    CKPT__BROKEN_OPTIMIZER, /* a dict that has some keys of an optimizer's and lacks one */
+    CKPT__SAMPLERS,         /* a list of the states of samplers of data, one a rank */
+    CKPT__DATA_LOADER       /* where a StatefulDataLoader of torchdata was */
 } ckpt__organ_kind;
 
 /* The evidence of an organ, as bits of the enum of its kind. One is listed where any reader of checkpoints would take
@@ -43,12 +46,22 @@ enum {                         /* optimizers */
        CKPT__LISTS_PARAMS = 2, /* each group has a list of parameters */
        CKPT__LISTS_IDS = 4     /* and these are numbers or names (ckpt__lists_ids) */
 };
-/* schedulers and scalers: ckpt__scheduler_evidence, ckpt__scaler_evidence (model/training.h); RNG: none */
-enum { /* counters: the bit of the key */
+/* schedulers and scalers: ckpt__scheduler_evidence, ckpt__scaler_evidence (model/training.h) */
+enum {                        /* states of generators */
+       CKPT__RNG_TENSOR = 1,  /* a tensor of the role */
+       CKPT__RNG_BY_NAME = 2, /* a tensor or a list where programs keep the state of the CPU's generator */
+       CKPT__RNG_LIST = 4,    /* a list of states, one a GPU or one a rank */
+       CKPT__RNG_OF_GPU = 8   /* the path says so */
+};
+enum { CKPT__LACKS_PARAMS = 1, CKPT__LACKS_STATE = 2, CKPT__LACKS_GROUPS = 4 }; /* optimizers that are broken */
+enum { CKPT__WITH_WORKERS = 1, CKPT__WITHOUT_WORKERS = 2 };                     /* loaders of data */
+enum {                                                                          /* counters: the bit of the key */
        CKPT__COUNTS_STEPS = 0x3ff,
        CKPT__RESTORES_STEP = 0x3f, /* of steps those that a restore takes, the lowest first */
        CKPT__COUNTS_EPOCHS = 0xc00
 };
+#define CKPT__COUNTER_DICTS                                                                                            \
+    "trainer_state progress state train_state" /* the keys of dicts that trainers keep counters in */
 
 typedef enum ckpt__optimizer_form {
     CKPT__TORCH_DICT = 0, /* {'state': {...}, 'param_groups': [...]} */

@@ -1,6 +1,5 @@
 /* doctor/doctor.c - will it resume? Gathers facts (where each tensor would come back, what the saved groups say); answer.c
  * looks each up in the rows. */
-#include "anatomy/anatomy.h"
 #include "doctor/facts.h"
 
 #include <stdio.h>

@@ -4,14 +4,12 @@
 #ifndef CKPT_DOCTOR_FACTS_H
 #define CKPT_DOCTOR_FACTS_H
 #include <ckpt/doctor.h>
+#include "anatomy/anatomy.h"
 #include "anatomy/canon.h"
 #include "reader/reader.h"
 #include "anatomy/part.h"
 #include "anatomy/placement.h"
 #include "model/training.h"
-
-struct ckpt__anatomy; /* anatomy/anatomy.h */
-struct ckpt__organ;
 
 enum {
     CKPT__NEWEST_TORCH = 213,
@@ -361,7 +359,7 @@ typedef struct ckpt__examination {
     bool shard, part;                /* the file is a shard of `whole`; it is one of the files of a directory */
     bool to_meta;                    /* map_location='meta', which torch takes and ckpt does not */
     ckpt__arena *names;              /* owned: of the anatomy */
-    struct ckpt__anatomy *anatomy;   /* owned, in the arena; of `index`. NULL: not asked for yet */
+    ckpt__anatomy *anatomy;          /* owned, in the arena; of `index`. NULL: not asked for yet */
     ckpt__canon *canon;              /* owned; NULL: names are ambiguous, or not asked for yet */
     ckpt__placement places;          /* owned: where each tensor of the canon goes */
     size_t *entry_of;                /* in the arena, one a tensor: number of its first entry in the canon; SIZE_MAX:
@@ -425,7 +423,7 @@ void ckpt__doctor_state(ckpt__examination *p);
  * whose order need not be known; else by canonical names. */
 ckpt_status ckpt__doctor_find_dicts(ckpt__examination *p);
 ckpt_status ckpt__doctor_find_named(ckpt__examination *p);
-ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const struct ckpt__organ *organ, ckpt_str name);
+ckpt_status ckpt__doctor_take_optimizer(ckpt__examination *p, const ckpt__organ *organ, ckpt_str name);
 ckpt_status ckpt__doctor_find_flat(ckpt__examination *p); /* flat.c: the same of one with a key for each value */
 void ckpt__doctor_link(ckpt__examination *p);             /* slots to their parameters, by canonical names */
 bool ckpt__doctor_named(const ckpt__examination *p);      /* is the parameter of each slot known? */
@@ -458,8 +456,9 @@ ckpt_status ckpt__doctor_steps(ckpt__examination *p);
 void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler);
 /* The steps that the checkpoint says were taken, or its epoch; -1: it says neither. Epoch 0 may have had steps. */
 int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what);
-/* schedule.c: a dict among the values; and the modes of optimizers */
-void ckpt__doctor_schedule(ckpt__examination *p, const ckpt_visit *visit);
+/* schedule.c: a scheduler's dict, that of a loader of data, and the modes of optimizers */
+void ckpt__doctor_schedule(ckpt__examination *p, const ckpt__node *node);
+void ckpt__doctor_data_loader(ckpt__examination *p, const ckpt__node *node, unsigned evidence);
 void ckpt__doctor_modes(ckpt__examination *p);
 /* models.c. _gone: optimizers, of several, whose weights are not all in the file; before anything else is said of their
  * state */

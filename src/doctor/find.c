@@ -1,6 +1,5 @@
 /* doctor/find.c - the optimizers of a checkpoint as groups, parameters and their state. torch matches by position,
  * so nothing here needs names; they say which parameter is meant where they are known. */
-#include "anatomy/anatomy.h"
 #include "doctor/facts.h"
 
 #include <stdlib.h>

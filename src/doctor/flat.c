@@ -4,7 +4,6 @@
 #include "doctor/text.h"
 
 #include <stdio.h>
-#include "anatomy/anatomy.h"
 #include "format/table.h"
 #include "model/flat_state.h"
 

@@ -198,7 +198,7 @@ static ckpt_str path_of(ckpt__examination *p, ckpt_str module, ckpt_str name)
     return path;
 }
 
-static bool look_at_global(ckpt__examination *p, const ckpt_visit *visit, const ckpt__node *global)
+static bool look_at_global(ckpt__examination *p, const ckpt_visit *visit, const ckpt__pickle_node *global)
 {
     if (global->kind != CKPT__P_GLOBAL)
         return true;
@@ -213,16 +213,16 @@ static bool look_at_global(ckpt__examination *p, const ckpt_visit *visit, const 
 }
 
 /* Which of the calls above it is; TAKEN: none. */
-static int which_call(const ckpt__node *call)
+static int which_call(const ckpt__pickle_node *call)
 {
-    const ckpt__node *args = call->u.object->args, *callable = call->u.object->callable;
+    const ckpt__pickle_node *args = call->u.object->args, *callable = call->u.object->callable;
     if (!args || args->kind != CKPT__P_TUPLE)
         return TAKEN;
     if (ckpt__pickle_is_global(callable, "torch._utils", "_rebuild_tensor_v2"))
         return args->u.list.count > 6 ? VIEW : TAKEN;
     if (!ckpt__pickle_is_global(callable, "torch._utils", "_rebuild_sparse_tensor") || args->u.list.count < 2)
         return TAKEN;
-    const ckpt__node *layout = args->u.list.items[0], *data = args->u.list.items[1];
+    const ckpt__pickle_node *layout = args->u.list.items[0], *data = args->u.list.items[1];
     layout = layout->kind == CKPT__P_OBJECT ? ckpt__torch_item(layout->u.object->args, 0) : NULL;
     if (!layout || layout->kind != CKPT__P_STR)
         return TAKEN;
@@ -231,7 +231,7 @@ static int which_call(const ckpt__node *call)
     return data->kind == CKPT__P_TUPLE && data->u.list.count > 3 ? COALESCED : TAKEN;
 }
 
-static bool is_it_there(ckpt__examination *p, const ckpt_visit *visit, const ckpt__node *global)
+static bool is_it_there(ckpt__examination *p, const ckpt_visit *visit, const ckpt__pickle_node *global)
 {
     if (global->kind == CKPT__P_OBJECT) {
         int call = which_call(global);
@@ -248,17 +248,17 @@ static bool is_it_there(ckpt__examination *p, const ckpt_visit *visit, const ckp
     return path.data != NULL;
 }
 
-typedef bool (*looker)(ckpt__examination *p, const ckpt_visit *visit, const ckpt__node *global);
+typedef bool (*looker)(ckpt__examination *p, const ckpt_visit *visit, const ckpt__pickle_node *global);
 
 /* Everything else below it (attributes, specs) is a value, and visited as one. */
 static bool look_at_tensor(ckpt__examination *p, const ckpt_visit *visit, looker look)
 {
     enum { DEEP = 64, MANY = 1024 };
-    const ckpt__node *stack[DEEP];
+    const ckpt__pickle_node *stack[DEEP];
     size_t depth = 0, seen = 0;
     stack[depth++] = visit->value->origin;
     while (depth > 0 && seen++ < MANY) {
-        const ckpt__node *n = stack[--depth];
+        const ckpt__pickle_node *n = stack[--depth];
         bool call = n->kind == CKPT__P_OBJECT && ckpt__torch_is_tensor(n);
         if ((call || n->kind == CKPT__P_GLOBAL) && !look(p, visit, n))
             return false;
@@ -267,7 +267,7 @@ static bool look_at_tensor(ckpt__examination *p, const ckpt_visit *visit, looker
             stack[depth++] = n->u.object->callable;
         }
         for (size_t i = 0; n->kind == CKPT__P_TUPLE && i < n->u.list.count && depth < DEEP; i++) {
-            const ckpt__node *item = n->u.list.items[i];
+            const ckpt__pickle_node *item = n->u.list.items[i];
             if (item->kind == CKPT__P_GLOBAL || item->kind == CKPT__P_TUPLE || item->kind == CKPT__P_OBJECT)
                 stack[depth++] = item;
         }

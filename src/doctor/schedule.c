@@ -35,9 +35,9 @@ static bool is_idle(const ckpt__examination *p, const ckpt_value *v)
 }
 
 /* Schedules that end, and what lr is from there. */
-static void check_end(ckpt__examination *p, const ckpt_visit *visit, double last)
+static void check_end(ckpt__examination *p, const ckpt__node *node, double last)
 {
-    const ckpt_value *v = visit->value;
+    const ckpt_value *v = node->value;
     double end = 0, factor = 1, least = 0;
     char at[40];
     const char *what = NULL, *then = "lr is 0 from here on, and nothing is learned";
@@ -54,54 +54,45 @@ static void check_end(ckpt__examination *p, const ckpt_visit *visit, double last
     if (!what || last < end)
         return;
     snprintf(at, sizeof at, "step %.0f of %.0f", last, end);
-    ckpt__doctor_note(p, CKPT__SCHEDULE_ENDED, NULL, visit->name, what, at, then);
+    ckpt__doctor_note(p, CKPT__SCHEDULE_ENDED, NULL, node->name, what, at, then);
 }
 
-static void check_scheduler(ckpt__examination *p, const ckpt_visit *visit)
+void ckpt__doctor_schedule(ckpt__examination *p, const ckpt__node *node)
 {
-    const ckpt_value *v = visit->value;
+    const ckpt_value *v = node->value;
     double last = 0, total = 0;
     char next[40], most[40];
+    if (!p->loader->python || !ckpt_value_get(v, "last_epoch"))
+        return;
     leave_behind(p, v);
     if (!number_at(p, v, "last_epoch", &last) || is_idle(p, v))
         return;
     bool one_cycle = ckpt_value_get(v, "_schedule_phases") || ckpt_value_get(v, "_anneal_func_type") ||
                      ckpt_value_get(v, "anneal_func");
-    if (visit->path.count == 0 || !ckpt__str_is(visit->path.keys[visit->path.count - 1].text, "_schedulers"))
-        p->schedule_last = last > p->schedule_last ? last : p->schedule_last;
+    p->schedule_last = last > p->schedule_last ? last : p->schedule_last;
     if (!one_cycle || !number_at(p, v, "total_steps", &total)) {
-        check_end(p, visit, last);
+        check_end(p, node, last);
         return;
     }
     if (last < total)
         return;
     snprintf(next, sizeof next, "%.0f", last + 1);
     snprintf(most, sizeof most, "%.0f", total);
-    ckpt__doctor_note(p, CKPT__SCHEDULE_OVER, NULL, visit->name, next, most, NULL);
+    ckpt__doctor_note(p, CKPT__SCHEDULE_OVER, NULL, node->name, next, most, NULL);
 }
 
-/* torchdata's StatefulDataLoader: what it saves differs with its workers. */
-static void check_data_loader(ckpt__examination *p, const ckpt_visit *visit)
+/* What torchdata's StatefulDataLoader saves differs with its workers. */
+void ckpt__doctor_data_loader(ckpt__examination *p, const ckpt__node *node, unsigned evidence)
 {
-    const ckpt_value *v = visit->value, *snapshot = ckpt_value_get(v, "_snapshot");
-    const ckpt_value *main_part =
-        snapshot && snapshot->kind == CKPT_V_DICT ? ckpt_value_get(snapshot, "_main_snapshot") : NULL;
     double workers = 0;
     char count[40];
-    if (main_part && main_part->kind == CKPT_V_DICT && number_at(p, main_part, "_num_workers", &workers)) {
+    const ckpt_value *snapshot = ckpt_value_get(node->value, "_snapshot");
+    if (evidence == CKPT__WITHOUT_WORKERS) {
+        ckpt__doctor_note(p, CKPT__DATA_WORKERS, NULL, node->name, "no workers", NULL, NULL);
+    } else if (number_at(p, ckpt_value_get(snapshot, "_main_snapshot"), "_num_workers", &workers)) {
         snprintf(count, sizeof count, "%.0f worker%s", workers, workers == 1 ? "" : "s");
-        ckpt__doctor_note(p, CKPT__DATA_WORKERS, NULL, visit->name, count, NULL, NULL);
-    } else if (ckpt_value_get(v, "_num_yielded") && ckpt_value_get(v, "_sampler_iter_yielded") &&
-               ckpt_value_get(v, "fetcher_state")) {
-        ckpt__doctor_note(p, CKPT__DATA_WORKERS, NULL, visit->name, "no workers", NULL, NULL);
+        ckpt__doctor_note(p, CKPT__DATA_WORKERS, NULL, node->name, count, NULL, NULL);
     }
-}
-
-void ckpt__doctor_schedule(ckpt__examination *p, const ckpt_visit *visit)
-{
-    check_data_loader(p, visit);
-    if (ckpt_value_get(visit->value, "last_epoch") && p->loader->python)
-        check_scheduler(p, visit);
 }
 
 /* schedulefree keeps in its groups whether it trains; saved between eval() and train() the weights are the averaged ones. */

@@ -3,8 +3,10 @@
 #include "doctor/facts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include "format/table.h"
 #include "model/training.h"
+#include "model/value_path.h"
 
 static const ckpt_str none = {NULL, 0};
 
@@ -26,131 +28,150 @@ static void look_for_device(ckpt__examination *p, const ckpt_visit *visit)
     ckpt__doctor_note(p, CKPT__DEVICE_OBJECT, NULL, visit->name, device, NULL, NULL);
 }
 
-/* ---- where things are */
-
-/* ['trainer']['optimizer_states'][0], into buf; "" for the root, false where it does not fit. */
-static bool python_path(const ckpt_path *path, size_t count, char *buf, size_t size)
-{
-    ckpt__buf b = {NULL, 0, 0, false};
-    for (size_t i = 0; i < count; i++) {
-        const ckpt_key *k = &path->keys[i];
-        if (!k->text.data) {
-            ckpt__buf_printf(&b, "[%lld]", (long long)k->number);
-            continue;
-        }
-        ckpt_value text = {.kind = CKPT_V_STR, .text = k->text};
-        ckpt__buf_char(&b, '[');
-        if (k->other)
-            ckpt__buf_add(&b, k->text.data, k->text.size);
-        else
-            ckpt__value_repr(&b, &text);
-        ckpt__buf_char(&b, ']');
-    }
-    bool fits = !b.failed && b.size < size;
-    snprintf(buf, size, "%s", fits && b.data ? b.data : "");
-    ckpt__buf_free(&b);
-    return fits;
-}
-
-static void note_path(const ckpt_visit *visit, size_t count, char *to)
-{
-    char text[256];
-    if (!*to && python_path(&visit->path, count, text, sizeof text - 1))
-        snprintf(to, 256, "%s", *text ? text : " "); /* " ": the root */
-}
-
-static void look_at_dict(ckpt__examination *p, const ckpt_visit *visit)
-{
-    const ckpt_value *v = visit->value;
-    if (ckpt__is_scheduler(ckpt__scheduler_evidence(v))) {
-        p->has_scheduler = true;
-        note_path(visit, visit->path.count, p->paths.scheduler);
-    }
-    ckpt__doctor_schedule(p, visit);
-    unsigned bits = ckpt__scaler_evidence(v, visit->name, visit->path.count);
-    bool scaler = (bits | CKPT__HAS_TRACKER) == CKPT__WHOLE_SCALER;
-    if (!scaler && bits != CKPT__EMPTY_SCALER)
-        return;
-    p->has_scaler = true;
-    p->scaler_enabled = p->scaler_enabled || scaler;
-    if (scaler)
-        ckpt__doctor_scale(p, v);
-    if (scaler)
-        note_path(visit, visit->path.count, p->paths.scaler);
-    if (scaler && visit->path.count == 1 && visit->path.keys[0].text.data)
-        ckpt__escape(p->paths.scaler_key, sizeof p->paths.scaler_key, visit->path.keys[0].text.data,
-                     visit->path.keys[0].text.size);
-}
-
-static bool is_rng_tensor(const ckpt__examination *p, const ckpt_value *v)
-{
-    return v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count &&
-           p->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG &&
-           p->index->tensors[v->tensor].info.dtype == CKPT_U8;
-}
-
-/* Lists of states: one a GPU, or one a rank. */
-static void look_at_list(ckpt__examination *p, const ckpt_visit *visit)
-{
-    const ckpt_value *v = visit->value;
-    char have[24], want[24];
-    bool rng = v->item_count > 0, sampler = v->item_count > 1 && ckpt__str_holds_nocase(visit->name, "sampler");
-    bool cuda = ckpt__str_holds_nocase(visit->name, "cuda") || ckpt__str_holds_nocase(visit->name, "gpu");
-    for (size_t i = 0; i < v->item_count && (rng || sampler); i++) {
-        const ckpt_value *item = v->items[i];
-        rng = rng && (is_rng_tensor(p, item) ||
-                      (item->kind == CKPT_V_DICT &&
-                       (ckpt__str_holds_nocase(visit->name, "rng") || ckpt__str_holds_nocase(visit->name, "random"))));
-        sampler = sampler && item->kind == CKPT_V_DICT;
-    }
-    if (!rng && !sampler)
-        return;
-    snprintf(have, sizeof have, "%zu", v->item_count);
-    if (rng && cuda) {
-        note_path(visit, visit->path.count, p->paths.cuda_rng);
-        snprintf(want, sizeof want, "%d", p->cuda_devices);
-        if (p->cuda_devices >= 0 && v->item_count > (size_t)p->cuda_devices)
-            ckpt__doctor_note(p, CKPT__DEVICE_STATES, NULL, visit->name, have, want, NULL);
-        return;
-    }
-    snprintf(want, sizeof want, "%d", p->options->world);
-    if (p->options->world > 0 && v->item_count != (size_t)p->options->world && (v->item_count > 1 || sampler))
-        ckpt__doctor_note(p, CKPT__RANK_STATES, NULL, visit->name, have, want, rng ? "random generators" : "samplers");
-}
-
-static void look_for_paths(ckpt__examination *p, const ckpt_visit *visit)
-{
-    ckpt_str model = p->canon ? p->canon->model_path : none;
-    const ckpt_value *v = visit->value;
-    if (v->kind == CKPT_V_DICT && model.data && visit->name.size == model.size &&
-        memcmp(visit->name.data, model.data, model.size) == 0)
-        note_path(visit, visit->path.count, p->paths.model);
-    if (p->optimizer_count > 0 && p->optimizers[0].dict == v)
-        note_path(visit, visit->path.count, p->paths.optimizer);
-    if (is_rng_tensor(p, v) && visit->path.count > 0 && visit->path.keys[visit->path.count - 1].text.data) {
-        bool cuda = ckpt__str_holds_nocase(visit->name, "cuda") || ckpt__str_holds_nocase(visit->name, "gpu");
-        if (!cuda)
-            note_path(visit, visit->path.count, p->paths.rng);
-    }
-}
-
+/* Of every object of the file: is it refused, and is it a device? */
 static int look_at_value(void *ctx, const ckpt_visit *visit)
 {
     ckpt__examination *p = ctx;
-    const ckpt_value *v = visit->value;
-    bool script = visit->path.count && ckpt__is_scripted_class(v->class_name);
+    bool script = visit->path.count && ckpt__is_scripted_class(visit->value->class_name);
     if (!script && !ckpt__doctor_refused(p, visit)) /* a module in a TorchScript archive: the root says it */
         return ckpt__fail_memory(p->err, "the report", 0);
-    if (visit->cycle)
-        return 0;
-    look_for_paths(p, visit);
-    look_for_device(p, visit);
-    if (v->kind == CKPT_V_DICT && !visit->inside)
-        look_at_dict(p, visit);
-    if (v->kind == CKPT_V_LIST)
-        look_at_list(p, visit);
+    if (!visit->cycle)
+        look_for_device(p, visit);
     return 0;
 }
+
+/* ---- where things are */
+
+enum { PATH_MAX_BYTES = 255 };
+
+/* The path of a node as Python has it: ['trainer']['optimizer_states'][0]. "" for the root. false: no memory. */
+static bool put_path(ckpt__buf *b, const ckpt__tree *tree, size_t node)
+{
+    size_t depth = tree->nodes[node].depth, *way = calloc(depth + 1, sizeof *way);
+    for (size_t i = depth; way && i > 0; i--, node = tree->nodes[node].parent)
+        way[i - 1] = node;
+    for (size_t i = 0; way && i < depth && b->size <= PATH_MAX_BYTES; i++) {
+        const ckpt__node *n = &tree->nodes[way[i]];
+        ckpt_value text = {.kind = CKPT_V_STR, .text = n->key};
+        ckpt__buf_char(b, '[');
+        if (n->integer_key || n->other_key)
+            ckpt__buf_add(b, n->key.data, n->key.size);
+        else
+            ckpt__value_repr(b, &text);
+        ckpt__buf_char(b, ']');
+    }
+    free(way);
+    return way && !b->failed;
+}
+
+/* The first that is noted stays. " ": the root. */
+static void note_path(const ckpt__examination *p, size_t node, char *to)
+{
+    ckpt__buf b = {0};
+    if (!*to && put_path(&b, &p->anatomy->tree, node) && b.size < PATH_MAX_BYTES)
+        snprintf(to, 256, "%s", b.size ? b.data : " ");
+    ckpt__buf_free(&b);
+}
+
+static void look_at_scheduler(ckpt__examination *p, const ckpt__organ *o)
+{
+    if (ckpt__is_scheduler(o->evidence)) {
+        p->has_scheduler = true;
+        note_path(p, o->node, p->paths.scheduler);
+    }
+    ckpt__doctor_schedule(p, &p->anatomy->tree.nodes[o->node]);
+}
+
+static void look_at_scaler(ckpt__examination *p, const ckpt__organ *o)
+{
+    const ckpt__node *n = &p->anatomy->tree.nodes[o->node];
+    bool whole = (o->evidence | CKPT__HAS_TRACKER) == CKPT__WHOLE_SCALER;
+    if (!whole && o->evidence != CKPT__EMPTY_SCALER)
+        return;
+    p->has_scaler = true;
+    if (!whole)
+        return;
+    p->scaler_enabled = true;
+    ckpt__doctor_scale(p, n->value);
+    note_path(p, o->node, p->paths.scaler);
+    if (n->depth == 1 && !n->integer_key)
+        ckpt__escape(p->paths.scaler_key, sizeof p->paths.scaler_key, n->key.data, n->key.size);
+}
+
+/* One state a rank. */
+static void check_ranks(ckpt__examination *p, const ckpt__organ *o, const char *of)
+{
+    const ckpt__node *n = &p->anatomy->tree.nodes[o->node];
+    char have[24], want[24];
+    if (p->options->world <= 0 || n->value->item_count == (size_t)p->options->world)
+        return;
+    snprintf(have, sizeof have, "%zu", n->value->item_count);
+    snprintf(want, sizeof want, "%d", p->options->world);
+    ckpt__doctor_note(p, CKPT__RANK_STATES, NULL, n->name, have, want, of);
+}
+
+static bool is_byte_tensor(const ckpt__examination *p, const ckpt_value *v)
+{
+    return v->kind != CKPT_V_TENSOR || p->index->tensors[v->tensor].info.dtype == CKPT_U8;
+}
+
+/* A list of CUDA's has a state a GPU; another with more than one state has one a rank. */
+static void look_at_generators(ckpt__examination *p, const ckpt__organ *o)
+{
+    const ckpt__node *n = &p->anatomy->tree.nodes[o->node];
+    size_t count = n->value->item_count;
+    bool gpu = o->evidence & CKPT__RNG_OF_GPU, bytes = is_byte_tensor(p, n->value);
+    char have[24], want[24];
+    if ((o->evidence & CKPT__RNG_TENSOR) && bytes && !gpu && n->depth > 0 && !n->integer_key)
+        note_path(p, o->node, p->paths.rng);
+    for (size_t i = 0; i < count && bytes; i++)
+        bytes = is_byte_tensor(p, n->value->items[i]);
+    if (!(o->evidence & CKPT__RNG_LIST) || !bytes)
+        return;
+    if (!gpu && count > 1)
+        check_ranks(p, o, "random generators");
+    if (!gpu)
+        return;
+    note_path(p, o->node, p->paths.cuda_rng);
+    snprintf(have, sizeof have, "%zu", count);
+    snprintf(want, sizeof want, "%d", p->cuda_devices);
+    if (p->cuda_devices >= 0 && count > (size_t)p->cuda_devices)
+        ckpt__doctor_note(p, CKPT__DEVICE_STATES, NULL, n->name, have, want, NULL);
+}
+
+static void look_at_organ(ckpt__examination *p, const ckpt__organ *o)
+{
+    const ckpt__node *n = &p->anatomy->tree.nodes[o->node];
+    bool dict = n->value->kind == CKPT_V_DICT && !n->inside;
+    if (o->kind == CKPT__SCHEDULER && dict)
+        look_at_scheduler(p, o);
+    else if (o->kind == CKPT__SCALER && dict)
+        look_at_scaler(p, o);
+    else if (o->kind == CKPT__DATA_LOADER && dict)
+        ckpt__doctor_data_loader(p, n, o->evidence);
+    else if (o->kind == CKPT__RNG)
+        look_at_generators(p, o);
+    else if (o->kind == CKPT__SAMPLERS)
+        check_ranks(p, o, "samplers");
+    else if (o->kind == CKPT__OPTIMIZER && p->optimizer_count > 0 && p->optimizers[0].dict == n->value &&
+             !ckpt__pointers_get(&p->anatomy->made, n->value, NULL))
+        note_path(p, o->node, p->paths.optimizer);
+}
+
+/* A model's dict that was made beside a flattened optimizer is in no file. */
+static void look_for_model(ckpt__examination *p)
+{
+    ckpt_str path = p->canon ? p->canon->model_path : none;
+    const ckpt__tree *t = &p->anatomy->tree;
+    const ckpt_value *in_file = path.data ? ckpt__value_at(p->index->root, path) : NULL;
+    for (size_t i = 0; in_file && in_file->kind == CKPT_V_DICT && i < t->count; i++)
+        if (t->nodes[i].value->kind == CKPT_V_DICT && ckpt__str_equal(t->nodes[i].name, path)) {
+            note_path(p, i, p->paths.model);
+            return;
+        }
+}
+
+/* ---- what they say together */
 
 static void check_scaler(ckpt__examination *p)
 {
@@ -195,11 +216,14 @@ ckpt_status ckpt__doctor_values(ckpt__examination *p)
     ckpt_status status = CKPT_OK;
     if (p->index->root)
         status = (ckpt_status)ckpt_value_walk(p->index->root, 0, look_at_value, p, p->err);
-    if (status == CKPT_OK)
-        check_scaler(p);
-    if (status == CKPT_OK)
-        check_prefix(p);
-    if (status == CKPT_OK && p->has_scheduler && p->optimizer_count == 0 && !p->broken_optimizer)
+    if (status != CKPT_OK)
+        return status;
+    for (size_t i = 0; i < p->anatomy->count; i++)
+        look_at_organ(p, &p->anatomy->organs[i]);
+    look_for_model(p);
+    check_scaler(p);
+    check_prefix(p);
+    if (p->has_scheduler && p->optimizer_count == 0 && !p->broken_optimizer)
         ckpt__doctor_note(p, CKPT__SCHEDULER_ALONE, NULL, none, NULL, NULL, NULL);
     return status;
 }

@@ -1,6 +1,5 @@
 /* doctor/whole.c - what is there in part: an optimizer's dict without one of its keys, a model that holds fewer tensors
  * than its optimizer has parameters, states of generators, schedulers and scalers that do not load. */
-#include "anatomy/anatomy.h"
 #include "doctor/facts.h"
 
 #include <stdio.h>
@@ -9,57 +8,12 @@ static const ckpt_str none = {NULL, 0};
 
 /* ---- an optimizer's dict */
 
-static bool is_state(const ckpt_value *state)
+static void look_at_optimizer(ckpt__examination *p, const ckpt__node *node, unsigned evidence)
 {
-    bool tensors = false;
-    if (state->kind != CKPT_V_DICT)
-        return false;
-    for (size_t i = 0; i < state->entry_count; i++) {
-        const ckpt_value *of = state->entries[i].value;
-        if (of->kind != CKPT_V_DICT)
-            return false;
-        for (size_t k = 0; k < of->entry_count; k++) {
-            const ckpt_value *item = of->entries[k].value; /* bitsandbytes keeps them in a dict */
-            tensors =
-                tensors || item->kind == CKPT_V_TENSOR ||
-                (item->kind == CKPT_V_DICT && item->entry_count > 0 && item->entries[0].value->kind == CKPT_V_TENSOR);
-        }
-    }
-    return tensors;
-}
-
-/* How many of the groups have parameters; SIZE_MAX: they are no groups. */
-static size_t with_params(const ckpt_value *groups)
-{
-    size_t n = 0;
-    if (groups->kind != CKPT_V_LIST || groups->item_count == 0)
-        return SIZE_MAX;
-    for (size_t i = 0; i < groups->item_count; i++) {
-        if (groups->items[i]->kind != CKPT_V_DICT)
-            return SIZE_MAX;
-        const ckpt_value *params = ckpt_value_get(groups->items[i], "params");
-        n += params && params->kind == CKPT_V_LIST;
-    }
-    return n;
-}
-
-static void look_at_optimizer(ckpt__examination *p, const ckpt__node *node, const ckpt__node *above)
-{
-    const ckpt_value *state = ckpt_value_get(node->value, "state"),
-                     *groups = ckpt_value_get(node->value, "param_groups");
     char name[160];
-    const ckpt__node *named = node->integer_key ? above : node;
-    bool called = !named->integer_key && ckpt__str_holds_nocase(named->key, "opt");
-    size_t with = groups ? with_params(groups) : SIZE_MAX;
-    const char *missing = NULL;
-    if (groups && with != SIZE_MAX && state && state->kind == CKPT_V_DICT && with < groups->item_count)
-        missing = "params";
-    else if (!state && groups && with != SIZE_MAX && with > 0)
-        missing = "state";
-    else if (!groups && state && called && is_state(state))
-        missing = "param_groups";
-    if (!missing)
-        return;
+    const char *missing = evidence & CKPT__LACKS_PARAMS  ? "params"
+                          : evidence & CKPT__LACKS_STATE ? "state"
+                                                         : "param_groups";
     p->broken_optimizer = true;
     ckpt__escape(name, sizeof name, node->name.data, node->name.size);
     ckpt__doctor_note(p, CKPT__OPTIMIZER_KEY, NULL, none, missing, *name ? name : "the root", NULL);
@@ -121,15 +75,12 @@ static void look_at_scaler(ckpt__examination *p, const ckpt__node *node, unsigne
     ckpt__doctor_note(p, CKPT__SCALER_PART, NULL, node->name, keys[missing], NULL, NULL);
 }
 
-/* The CPU generator's state where programs keep it. CUDA's are of 16 bytes. */
-static void look_at_generator(ckpt__examination *p, const ckpt__node *node)
+/* Of the CPU's generator, where programs keep it. */
+static void look_at_generator(ckpt__examination *p, const ckpt__node *node, unsigned evidence)
 {
     const ckpt_value *v = node->value;
     char text[160];
-    if (node->integer_key ||
-        !ckpt__str_among(node->key, "torch cpu torch_manual_seed torch_rng_state cpu_rng_state rng_state") ||
-        !(ckpt__str_holds_nocase(node->name, "rng") || ckpt__str_holds_nocase(node->name, "random")) ||
-        ckpt__str_holds_nocase(node->name, "cuda") || ckpt__str_holds_nocase(node->name, "gpu"))
+    if (!(evidence & CKPT__RNG_BY_NAME) || (evidence & CKPT__RNG_OF_GPU))
         return;
     if (v->kind == CKPT_V_LIST && v->item_count > 1000 && v->items[0]->kind == CKPT_V_INT) {
         ckpt__doctor_note(p, CKPT__RNG_KIND, NULL, node->name,
@@ -156,23 +107,21 @@ static void look_at_generator(ckpt__examination *p, const ckpt__node *node)
 
 static void look_at_all(ckpt__examination *p)
 {
-    const ckpt__tree *t = &p->anatomy->tree;
     for (size_t i = 0; i < p->anatomy->count; i++) {
         const ckpt__organ *o = &p->anatomy->organs[i];
-        const ckpt__node *node = &t->nodes[o->node];
-        if (node->inside || node->value->kind != CKPT_V_DICT)
+        const ckpt__node *node = &p->anatomy->tree.nodes[o->node];
+        if (node->inside)
             continue;
-        if (o->kind == CKPT__SCHEDULER)
+        if (o->kind == CKPT__RNG)
+            look_at_generator(p, node, o->evidence);
+        if (node->value->kind != CKPT_V_DICT)
+            continue;
+        if (o->kind == CKPT__BROKEN_OPTIMIZER)
+            look_at_optimizer(p, node, o->evidence);
+        else if (o->kind == CKPT__SCHEDULER)
             look_at_scheduler(p, node, o->evidence);
         else if (o->kind == CKPT__SCALER)
             look_at_scaler(p, node, o->evidence);
-    }
-    for (size_t i = 0; i < t->count; i++) {
-        const ckpt__node *node = &t->nodes[i];
-        if (!node->inside && node->value->kind == CKPT_V_DICT)
-            look_at_optimizer(p, node, &t->nodes[node->parent]);
-        if (!node->inside)
-            look_at_generator(p, node);
     }
 }
 

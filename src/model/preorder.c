@@ -69,6 +69,7 @@ static int visit_node(void *ctx, const ckpt_visit *visit)
         const ckpt_key *last = &visit->path.keys[depth - 1];
         const ckpt__node *parent = &t->nodes[w->open[depth - 1]];
         node->integer_key = !last->text.data;
+        node->other_key = last->other;
         node->attribute = parent->attribute ||
                           (visit->inside && parent->value->kind == CKPT_V_DICT && ckpt__str_is(node->key, "_metadata"));
     }

@@ -22,6 +22,7 @@ typedef struct ckpt__node {
     size_t parent;           /* of the root: the root */
     uint32_t depth;          /* steps from the root */
     bool integer_key;        /* the last step is an integer key or a position */
+    bool other_key;          /* the last step is neither that nor a text: `key` is its repr */
     bool inside;             /* an attribute or argument of an object, or below one: ckpt_visit.inside */
     bool attribute;          /* below an attribute of a dict (a state_dict's _metadata) */
     bool taken;              /* set by who walks the nodes: an entry was made of the node, or none is to be */

@@ -254,7 +254,7 @@ unsigned ckpt__scheduler_evidence(const ckpt_value *v)
         bits |= CKPT__LISTS_SCHEDULERS;
     if (count_bits(bits & common) >= 3 || (made && (bits & CKPT__HAS_MILESTONES)))
         bits |= CKPT__SHARES_KEYS;
-    return ckpt__is_scheduler(bits) || (bits & CKPT__SHARES_KEYS) ? bits : 0;
+    return ckpt__is_scheduler(bits) || (bits & (CKPT__SHARES_KEYS | CKPT__HAS_LAST_EPOCH)) ? bits : 0;
 }
 
 unsigned ckpt__scaler_evidence(const ckpt_value *v, ckpt_str path, size_t depth)

@@ -83,7 +83,7 @@ enum { /* scalers: keys of theirs that are there */
        CKPT__WHOLE_SCALER = 31,
        CKPT__EMPTY_SCALER = 32 /* an empty dict where a scaler's would be: one that is switched off */
 };
-/* Of a dict: three of the first five, or last_epoch and another, or _schedulers and what such a one keeps beside it. */
+/* Of a dict: last_epoch, or three of the first five, or _schedulers and the keys that such a one keeps beside it. */
 unsigned ckpt__scheduler_evidence(const ckpt_value *v);
 /* Is it a whole one? ReduceLROnPlateau has no base_lrs, SequentialLR none of its own, ChainedScheduler no last_epoch. */
 bool ckpt__is_scheduler(unsigned evidence);

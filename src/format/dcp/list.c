@@ -23,7 +23,7 @@ typedef struct parser {
     ckpt_error *err;
 } parser;
 
-static ckpt_status wrong(const parser *p, const ckpt__node *node, const char *what)
+static ckpt_status wrong(const parser *p, const ckpt__pickle_node *node, const char *what)
 {
     return ckpt__fail(p->err, CKPT_E_FORMAT, p->label,
                       "byte %llu: %s; torch.distributed.checkpoint writes no such list",
@@ -65,7 +65,7 @@ static bool is_allowed(const ckpt__pickle_global *g)
         "OrderedDict",
     };
     ckpt__pickle_names own = {g->module, g->name};
-    ckpt__node node = {.kind = CKPT__P_GLOBAL, .u.global = &own};
+    ckpt__pickle_node node = {.kind = CKPT__P_GLOBAL, .u.global = &own};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ckpt__str_is(last_name(g->name), names[i]))
             return true;
@@ -88,23 +88,23 @@ static ckpt_status check_globals(const parser *p)
     return CKPT_OK;
 }
 
-static bool is_a(const ckpt__node *node, const char *class_name)
+static bool is_a(const ckpt__pickle_node *node, const char *class_name)
 {
-    const ckpt__node *callable = node && node->kind == CKPT__P_OBJECT ? node->u.object->callable : NULL;
+    const ckpt__pickle_node *callable = node && node->kind == CKPT__P_OBJECT ? node->u.object->callable : NULL;
     return callable && callable->kind == CKPT__P_GLOBAL &&
            ckpt__str_is(last_name(callable->u.global->name), class_name);
 }
 
 /* An attribute of an object: its state is its __dict__, or (None, {...}) of a class with slots. */
-static const ckpt__node *attribute(const ckpt__node *object, const char *name)
+static const ckpt__pickle_node *attribute(const ckpt__pickle_node *object, const char *name)
 {
-    const ckpt__node *state = object && object->kind == CKPT__P_OBJECT ? object->u.object->state : NULL;
+    const ckpt__pickle_node *state = object && object->kind == CKPT__P_OBJECT ? object->u.object->state : NULL;
     if (state && state->kind == CKPT__P_TUPLE)
         state = ckpt__torch_item(state, 1);
     return state && state->kind == CKPT__P_DICT ? ckpt__pickle_get(state, name) : NULL;
 }
 
-static bool is_none(const ckpt__node *node)
+static bool is_none(const ckpt__pickle_node *node)
 {
     return !node || node->kind == CKPT__P_NONE;
 }
@@ -112,17 +112,17 @@ static bool is_none(const ckpt__node *node)
 /* ---- numbers */
 
 /* torch.Size((...)), or a tuple or list where another program wrote the list. NULL: it is none of these. */
-static const ckpt__node *sizes_of(const ckpt__node *node)
+static const ckpt__pickle_node *sizes_of(const ckpt__pickle_node *node)
 {
     if (is_a(node, "Size"))
         node = ckpt__torch_item(node->u.object->args, 0);
     return node && (node->kind == CKPT__P_TUPLE || node->kind == CKPT__P_LIST) ? node : NULL;
 }
 
-static bool put_sizes(const ckpt__node *sizes, int64_t *to)
+static bool put_sizes(const ckpt__pickle_node *sizes, int64_t *to)
 {
     for (size_t i = 0; i < ckpt__torch_length(sizes); i++) {
-        const ckpt__node *n = ckpt__torch_item(sizes, i);
+        const ckpt__pickle_node *n = ckpt__torch_item(sizes, i);
         if (n->kind != CKPT__P_INT || n->u.integer < 0)
             return false;
         to[i] = n->u.integer;
@@ -130,7 +130,7 @@ static bool put_sizes(const ckpt__node *sizes, int64_t *to)
     return true;
 }
 
-static bool get_number(const ckpt__node *node, uint64_t *out)
+static bool get_number(const ckpt__pickle_node *node, uint64_t *out)
 {
     bool number = node && node->kind == CKPT__P_INT && node->u.integer >= 0;
     *out = number ? (uint64_t)node->u.integer : 0;
@@ -151,10 +151,10 @@ static void make_key(parser *p, ckpt_str name, const int64_t *lo, size_t ndim)
 
 enum { MOST_DIMS = 64 };
 
-static ckpt_status add_record(parser *p, const ckpt__node *index, const ckpt__node *info)
+static ckpt_status add_record(parser *p, const ckpt__pickle_node *index, const ckpt__pickle_node *info)
 {
-    const ckpt__node *name = attribute(index, "fqn"), *offset = attribute(index, "offset");
-    const ckpt__node *sizes = is_none(offset) ? NULL : sizes_of(offset);
+    const ckpt__pickle_node *name = attribute(index, "fqn"), *offset = attribute(index, "offset");
+    const ckpt__pickle_node *sizes = is_none(offset) ? NULL : sizes_of(offset);
     int64_t lo[MOST_DIMS] = {0};
     if (!is_a(index, "MetadataIndex") || !name || name->kind != CKPT__P_STR || (!is_none(offset) && !sizes))
         return wrong(p, index, "storage_data has a key that is no MetadataIndex of a name and an offset");
@@ -170,7 +170,7 @@ static ckpt_status add_record(parser *p, const ckpt__node *index, const ckpt__no
     return put ? CKPT_OK : wrong(p, index, "storage_data has two records of one chunk");
 }
 
-static ckpt_status read_records(parser *p, const ckpt__node *data)
+static ckpt_status read_records(parser *p, const ckpt__pickle_node *data)
 {
     if (!data || data->kind != CKPT__P_DICT)
         return wrong(p, data, "storage_data is no dict: another storage than torch's own wrote it");
@@ -202,9 +202,9 @@ static ckpt_status file_of(parser *p, ckpt_str name, uint32_t *file)
 }
 
 /* "stream.zstd/1" is the one extension that torch has (torch/distributed/checkpoint/_extension.py). */
-static ckpt_status read_transform(const parser *p, const ckpt__node *info, bool *zstd)
+static ckpt_status read_transform(const parser *p, const ckpt__pickle_node *info, bool *zstd)
 {
-    const ckpt__node *all = attribute(info, "transform_descriptors"), *first = ckpt__torch_item(all, 0);
+    const ckpt__pickle_node *all = attribute(info, "transform_descriptors"), *first = ckpt__torch_item(all, 0);
     char shown[80] = "";
     *zstd = false;
     if (is_none(all) || ckpt__torch_length(all) == 0)
@@ -222,10 +222,10 @@ static ckpt_status read_transform(const parser *p, const ckpt__node *info, bool 
         ckpt__torch_length(all), shown);
 }
 
-static ckpt_status add_chunk(parser *p, size_t item, const ckpt__node *info, const int64_t *box)
+static ckpt_status add_chunk(parser *p, size_t item, const ckpt__pickle_node *info, const int64_t *box)
 {
     ckpt__dcp *d = p->d;
-    const ckpt__node *path = attribute(info, "relative_path");
+    const ckpt__pickle_node *path = attribute(info, "relative_path");
     ckpt__dcp_chunk chunk = {.box = box, .item = (uint32_t)item};
     uint64_t end;
     if (!path || path->kind != CKPT__P_STR || !get_number(attribute(info, "offset"), &chunk.offset) ||
@@ -253,10 +253,10 @@ static bool is_empty(const int64_t *size, uint32_t ndim)
     return false;
 }
 
-static ckpt_status read_chunk(parser *p, size_t number, const ckpt__node *node)
+static ckpt_status read_chunk(parser *p, size_t number, const ckpt__pickle_node *node)
 {
     const ckpt__dcp_item *item = &p->d->items[number];
-    const ckpt__node *lo = sizes_of(attribute(node, "offsets")), *size = sizes_of(attribute(node, "sizes"));
+    const ckpt__pickle_node *lo = sizes_of(attribute(node, "offsets")), *size = sizes_of(attribute(node, "sizes"));
     uint32_t n = item->ndim;
     size_t info;
     int64_t *box = ckpt__arena_array(p->d->arena, n ? 2 * (size_t)n : 1, sizeof *box);
@@ -271,7 +271,7 @@ static ckpt_status read_chunk(parser *p, size_t number, const ckpt__node *node)
     if (p->key.failed)
         return no_memory(p);
     if (ckpt__hash_get(p->records, p->key.data, p->key.size, &info))
-        return add_chunk(p, number, (const ckpt__node *)info, box);
+        return add_chunk(p, number, (const ckpt__pickle_node *)info, box);
     char shown[200], where[200];
     ckpt__shape_text(where, sizeof where, box, n);
     return ckpt__fail(p->err, CKPT_E_DAMAGED, p->label, "no record is named for the chunk at %s of '%s'", where,
@@ -280,19 +280,20 @@ static ckpt_status read_chunk(parser *p, size_t number, const ckpt__node *node)
 
 /* ---- items */
 
-static ckpt_status read_dtype(const parser *p, const ckpt__node *properties, ckpt_str name, ckpt_dtype *out)
+static ckpt_status read_dtype(const parser *p, const ckpt__pickle_node *properties, ckpt_str name, ckpt_dtype *out)
 {
-    const ckpt__node *state = properties && properties->kind == CKPT__P_OBJECT ? properties->u.object->state : NULL;
+    const ckpt__pickle_node *state =
+        properties && properties->kind == CKPT__P_OBJECT ? properties->u.object->state : NULL;
     bool tuple = state && state->kind == CKPT__P_TUPLE && ckpt__torch_length(state) >= 5;
-    const ckpt__node *dtype = tuple ? ckpt__torch_item(state, 0) : attribute(properties, "dtype"),
-                     *layout = tuple ? ckpt__torch_item(state, 1) : attribute(properties, "layout");
+    const ckpt__pickle_node *dtype = tuple ? ckpt__torch_item(state, 0) : attribute(properties, "dtype"),
+                            *layout = tuple ? ckpt__torch_item(state, 1) : attribute(properties, "layout");
     char shown[200], text[80];
     *out = dtype && dtype->kind == CKPT__P_GLOBAL ? ckpt__torch_dtype(dtype) : CKPT_DTYPE_NONE;
     if (!is_a(properties, "TensorProperties") || *out == CKPT_DTYPE_NONE)
         return wrong(p, properties, "a tensor without a dtype that is known");
     if (!is_a(layout, "_get_layout"))
         return CKPT_OK;
-    const ckpt__node *is = ckpt__torch_item(layout->u.object->args, 0);
+    const ckpt__pickle_node *is = ckpt__torch_item(layout->u.object->args, 0);
     if (is && is->kind == CKPT__P_STR && !ckpt__str_is(is->u.text, "torch.strided"))
         return ckpt__fail(p->err, CKPT_E_UNSUPPORTED, p->label, "the layout of '%s' is %s: only dense tensors are read",
                           ckpt__escape(shown, sizeof shown, name.data, name.size),
@@ -301,7 +302,8 @@ static ckpt_status read_dtype(const parser *p, const ckpt__node *properties, ckp
 }
 
 /* The item of that name: a new one, or the one that another rank's list had, which must be the same. */
-static ckpt_status item_of(parser *p, const ckpt__node *key, const ckpt__dcp_item *like, size_t *number, bool *is_new)
+static ckpt_status item_of(parser *p, const ckpt__pickle_node *key, const ckpt__dcp_item *like, size_t *number,
+                           bool *is_new)
 {
     ckpt__dcp *d = p->d;
     ckpt_str name = key->u.text;
@@ -330,7 +332,7 @@ static ckpt_status item_of(parser *p, const ckpt__node *key, const ckpt__dcp_ite
     return CKPT_OK;
 }
 
-static ckpt_status read_object(parser *p, const ckpt__node *key)
+static ckpt_status read_object(parser *p, const ckpt__pickle_node *key)
 {
     const ckpt__dcp_item like = {.object = true};
     size_t number, info;
@@ -342,15 +344,15 @@ static ckpt_status read_object(parser *p, const ckpt__node *key)
     if (p->key.failed)
         return no_memory(p);
     if (ckpt__hash_get(p->records, p->key.data, p->key.size, &info))
-        return add_chunk(p, number, (const ckpt__node *)info, NULL);
+        return add_chunk(p, number, (const ckpt__pickle_node *)info, NULL);
     char shown[200];
     return ckpt__fail(p->err, CKPT_E_DAMAGED, p->label, "no record is named for the object '%s'",
                       ckpt__escape(shown, sizeof shown, key->u.text.data, key->u.text.size));
 }
 
-static ckpt_status read_tensor(parser *p, const ckpt__node *key, const ckpt__node *of)
+static ckpt_status read_tensor(parser *p, const ckpt__pickle_node *key, const ckpt__pickle_node *of)
 {
-    const ckpt__node *sizes = sizes_of(attribute(of, "size")), *chunks = attribute(of, "chunks");
+    const ckpt__pickle_node *sizes = sizes_of(attribute(of, "size")), *chunks = attribute(of, "chunks");
     size_t n = ckpt__torch_length(sizes), number;
     int64_t *shape = ckpt__arena_array(p->d->arena, n ? n : 1, sizeof *shape);
     bool is_new;
@@ -367,13 +369,13 @@ static ckpt_status read_tensor(parser *p, const ckpt__node *key, const ckpt__nod
     return status;
 }
 
-static ckpt_status read_items(parser *p, const ckpt__node *all)
+static ckpt_status read_items(parser *p, const ckpt__pickle_node *all)
 {
     if (!all || all->kind != CKPT__P_DICT)
         return wrong(p, all, "state_dict_metadata is no dict");
     ckpt_status status = CKPT_OK;
     for (uint32_t i = 0; status == CKPT_OK && i + 1 < all->u.list.count; i += 2) {
-        const ckpt__node *key = all->u.list.items[i], *of = all->u.list.items[i + 1];
+        const ckpt__pickle_node *key = all->u.list.items[i], *of = all->u.list.items[i + 1];
         if (key->kind != CKPT__P_STR)
             status = wrong(p, key, "a key of the state dict that is no str");
         else if (is_a(of, "TensorStorageMetadata"))
@@ -388,7 +390,7 @@ static ckpt_status read_items(parser *p, const ckpt__node *all)
 
 /* ---- paths: planner_data, {key: ('model', 'blocks.0.up.weight')}. A step is a str, or the number of a list's item. */
 
-static ckpt_status read_path(parser *p, ckpt__dcp_item *item, const ckpt__node *path)
+static ckpt_status read_path(parser *p, ckpt__dcp_item *item, const ckpt__pickle_node *path)
 {
     size_t n = ckpt__torch_length(path);
     if (n == 0 || item->keys)
@@ -397,7 +399,7 @@ static ckpt_status read_path(parser *p, ckpt__dcp_item *item, const ckpt__node *
     if (!keys)
         return no_memory(p);
     for (size_t i = 0; i < n; i++) {
-        const ckpt__node *step = ckpt__torch_item(path, i);
+        const ckpt__pickle_node *step = ckpt__torch_item(path, i);
         if (step->kind != CKPT__P_STR && step->kind != CKPT__P_INT)
             return CKPT_OK; /* another planner's: the key stands for itself */
         if (step->kind == CKPT__P_INT)
@@ -410,14 +412,14 @@ static ckpt_status read_path(parser *p, ckpt__dcp_item *item, const ckpt__node *
     return CKPT_OK;
 }
 
-static ckpt_status read_paths(parser *p, const ckpt__node *planner)
+static ckpt_status read_paths(parser *p, const ckpt__pickle_node *planner)
 {
     ckpt_status status = CKPT_OK;
     size_t number;
     if (!planner || planner->kind != CKPT__P_DICT)
         return CKPT_OK;
     for (uint32_t i = 0; status == CKPT_OK && i + 1 < planner->u.list.count; i += 2) {
-        const ckpt__node *key = planner->u.list.items[i], *path = planner->u.list.items[i + 1];
+        const ckpt__pickle_node *key = planner->u.list.items[i], *path = planner->u.list.items[i + 1];
         if (key->kind == CKPT__P_STR && ckpt__hash_get(p->d->by_name, key->u.text.data, key->u.text.size, &number))
             status = read_path(p, &p->d->items[number], path);
     }

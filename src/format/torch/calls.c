@@ -63,7 +63,7 @@ static bool say_missing(ckpt__torch *t, size_t call, size_t given)
     return fine;
 }
 
-static const char *python_type(const ckpt__node *n)
+static const char *python_type(const ckpt__pickle_node *n)
 {
     static const char *const names[] = {
         [CKPT__P_NONE] = "NoneType",
@@ -86,9 +86,9 @@ static const char *python_type(const ckpt__node *n)
     return names[n->kind];
 }
 
-static bool check_grad(ckpt__torch *t, size_t call, const ckpt__node *args, const ckpt__torch_spec *spec)
+static bool check_grad(ckpt__torch *t, size_t call, const ckpt__pickle_node *args, const ckpt__torch_spec *spec)
 {
-    const ckpt__node *grad = calls[call].grad < 0 ? NULL : ckpt__torch_item(args, (size_t)calls[call].grad);
+    const ckpt__pickle_node *grad = calls[call].grad < 0 ? NULL : ckpt__torch_item(args, (size_t)calls[call].grad);
     bool parameter = calls[call].grad == 1;
     if (!grad)
         return true;
@@ -105,10 +105,10 @@ static bool check_grad(ckpt__torch *t, size_t call, const ckpt__node *args, cons
 }
 
 /* What a call made is called: a tensor, or an object of a class that has no __call__. */
-static bool check_called(ckpt__torch *t, const ckpt__node *callable)
+static bool check_called(ckpt__torch *t, const ckpt__pickle_node *callable)
 {
     static const char known[] = "OrderedDict Size device set frozenset bytearray complex deque Counter defaultdict";
-    const ckpt__node *class = callable->u.object->callable;
+    const ckpt__pickle_node *class = callable->u.object->callable;
     if (ckpt__torch_is_tensor(callable))
         return ckpt__torch_refuses(t, "TypeError: 'Tensor' object is not callable");
     if (class->kind == CKPT__P_GLOBAL && ckpt__str_among(class->u.global->name, known) &&
@@ -119,11 +119,11 @@ static bool check_called(ckpt__torch *t, const ckpt__node *callable)
 }
 
 /* Objects among the arguments that are no values of the checkpoint: the hooks, which are an OrderedDict. */
-static bool check_hooks(ckpt__torch *t, const ckpt__node *args)
+static bool check_hooks(ckpt__torch *t, const ckpt__pickle_node *args)
 {
     bool fine = true;
     for (size_t i = 0; fine && i < ckpt__torch_length(args); i++) {
-        const ckpt__node *n = ckpt__torch_item(args, i);
+        const ckpt__pickle_node *n = ckpt__torch_item(args, i);
         if (n->kind == CKPT__P_OBJECT && n->u.object->callable->kind == CKPT__P_OBJECT)
             fine = check_called(t, n->u.object->callable);
         if (n->kind != CKPT__P_OBJECT || n->u.object->callable->kind != CKPT__P_GLOBAL || ckpt__torch_is_tensor(n))
@@ -135,7 +135,7 @@ static bool check_hooks(ckpt__torch *t, const ckpt__node *args)
     return fine;
 }
 
-bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__node *args, const ckpt__torch_spec *spec)
+bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__pickle_node *args, const ckpt__torch_spec *spec)
 {
     size_t i = 0, given = ckpt__torch_length(args);
     if (t->script || t->refused)
@@ -160,7 +160,7 @@ bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__node *arg
 
 /* ---- conj and neg */
 
-static bool is_empty(const ckpt__node *n)
+static bool is_empty(const ckpt__pickle_node *n)
 {
     switch (n->kind) {
     case CKPT__P_NONE:
@@ -181,10 +181,10 @@ static bool is_empty(const ckpt__node *n)
     }
 }
 
-ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__node *node, const ckpt__node *bits,
+ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__pickle_node *bits,
                                   ckpt__torch_spec *spec, ckpt_error *err)
 {
-    const ckpt__node *tagged = ckpt__torch_untagged(bits);
+    const ckpt__pickle_node *tagged = ckpt__torch_untagged(bits);
     bits = tagged ? tagged : bits;
     if (!bits || is_empty(bits))
         return CKPT_OK;
@@ -198,7 +198,7 @@ ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__node *node, const 
     spec->neg = ckpt__pickle_get(bits, "neg") != NULL;
     bool fine = true;
     for (size_t i = 0; fine && i < bits->u.list.count; i += 2) {
-        const ckpt__node *value = bits->u.list.items[i + 1];
+        const ckpt__pickle_node *value = bits->u.list.items[i + 1];
         if (bits->u.list.items[i]->kind != CKPT__P_STR || (value->kind != CKPT__P_BOOL && value->kind != CKPT__P_INT &&
                                                            value->kind != CKPT__P_NONE && value->kind != CKPT__P_FLOAT))
             fine = ckpt__torch_refuses(
@@ -219,12 +219,13 @@ static const char replacing[] = "data real imag __class__ __dict__ requires_grad
 static const char fixed[] =
     "shape dtype device layout is_leaf grad_fn itemsize nbytes ndim output_nr is_cuda is_sparse is_quantized T H mT mH";
 
-static ckpt_status check_attributes(ckpt__torch *t, const ckpt__node *node, const ckpt__node *dict, ckpt_error *err)
+static ckpt_status check_attributes(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__pickle_node *dict,
+                                    ckpt_error *err)
 {
     bool fine = true;
     char shown[80];
     for (size_t i = 0; fine && dict && dict->kind == CKPT__P_DICT && i < dict->u.list.count; i += 2) {
-        const ckpt__node *key = dict->u.list.items[i];
+        const ckpt__pickle_node *key = dict->u.list.items[i];
         if (key->kind != CKPT__P_STR)
             continue;
         ckpt__escape(shown, sizeof shown, key->u.text.data, key->u.text.size);
@@ -242,7 +243,8 @@ static ckpt_status check_attributes(ckpt__torch *t, const ckpt__node *node, cons
 }
 
 /* A dict, or (dict, slots): torch._utils._set_obj_state. */
-ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__node *node, const ckpt__node *state, ckpt_error *err)
+ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__pickle_node *state,
+                                    ckpt_error *err)
 {
     bool fine = true;
     if (!state || t->script)
@@ -264,7 +266,7 @@ ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__node *node, cons
 
 /* ---- what is done to a tensor that is there */
 
-ckpt_status ckpt__torch_check_object(ckpt__torch *t, const ckpt__node *node, bool old, ckpt_error *err)
+ckpt_status ckpt__torch_check_object(ckpt__torch *t, const ckpt__pickle_node *node, bool old, ckpt_error *err)
 {
     const ckpt__pickle_object *o = node->u.object;
     if (o->entries.count || o->items.count)
@@ -284,7 +286,7 @@ ckpt_status ckpt__torch_check_object(ckpt__torch *t, const ckpt__node *node, boo
         another);
 }
 
-bool ckpt__torch_is_tensor_class(const ckpt__node *callable)
+bool ckpt__torch_is_tensor_class(const ckpt__pickle_node *callable)
 {
     if (!callable || callable->kind != CKPT__P_GLOBAL)
         return false;
@@ -301,7 +303,7 @@ bool ckpt__torch_is_tensor_class(const ckpt__node *callable)
 }
 
 /* A dict, or what a program's class may make one of. */
-static bool may_be_dict(const ckpt__node *n)
+static bool may_be_dict(const ckpt__pickle_node *n)
 {
     static const char no[] = "Size device Tensor encode set frozenset bytearray complex _get_layout";
     if (n->kind == CKPT__P_OBJECT)
@@ -311,7 +313,7 @@ static bool may_be_dict(const ckpt__node *n)
 }
 
 /* BUILD of objects of builtin classes, which pickle gives a __dict__ of attributes, if they have one. */
-bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str name, const ckpt__node *state)
+bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str name, const ckpt__pickle_node *state)
 {
     static const char without[] =
         "builtins.set builtins.frozenset builtins.bytes builtins.bytearray builtins.complex torch.Size torch.device "
@@ -324,7 +326,7 @@ bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str name, const ckpt__node *st
                                    ckpt__escape(shown, sizeof shown, name.data, name.size));
     if (!ckpt__str_among(name, "collections.OrderedDict collections.Counter collections.defaultdict"))
         return true;
-    const ckpt__node *first = state, *slots = NULL;
+    const ckpt__pickle_node *first = state, *slots = NULL;
     if (state->kind == CKPT__P_TUPLE && state->u.list.count == 2) {
         first = ckpt__torch_item(state, 0);
         slots = ckpt__torch_item(state, 1);
@@ -341,9 +343,9 @@ bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str name, const ckpt__node *st
 /* torch.Size((2, 3)): of nothing but numbers. */
 static bool check_size(ckpt__torch *t, const ckpt__pickle_object *o)
 {
-    const ckpt__node *sizes = ckpt__torch_item(o->args, 0);
+    const ckpt__pickle_node *sizes = ckpt__torch_item(o->args, 0);
     for (size_t i = 0; sizes && i < ckpt__torch_length(sizes); i++) {
-        const ckpt__node *n = ckpt__torch_item(sizes, i);
+        const ckpt__pickle_node *n = ckpt__torch_item(sizes, i);
         if (n->kind != CKPT__P_INT && n->kind != CKPT__P_BIGINT && n->kind != CKPT__P_BOOL && n->kind != CKPT__P_OBJECT)
             return ckpt__torch_refuses(t, "TypeError: torch.Size() takes an iterable of 'int' (item %zu is '%s')", i,
                                        python_type(n));
@@ -356,7 +358,7 @@ bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *o)
 {
     ckpt_dtype dtype;
     bool untyped = false;
-    const ckpt__node *callable = o->callable;
+    const ckpt__pickle_node *callable = o->callable;
     if (callable->kind == CKPT__P_OBJECT)
         return check_called(t, callable);
     if (ckpt__pickle_is_global(callable, "torch", "Size") && !check_size(t, o))
@@ -385,10 +387,10 @@ bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *o)
 }
 
 /* The class of parameters, called with something that is plainly no tensor: torch raises, and it stays an object. */
-bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__node *object)
+bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__pickle_node *object)
 {
     const ckpt__pickle_object *o = object->u.object;
-    const ckpt__node *first = ckpt__torch_item(o->args, 0);
+    const ckpt__pickle_node *first = ckpt__torch_item(o->args, 0);
     bool parameter = ckpt__str_among(o->callable->u.global->name, "Parameter Variable");
     if (!parameter || o->call != CKPT__P_REDUCE || !first || first->kind == CKPT__P_OBJECT ||
         first->kind == CKPT__P_PERSISTENT || first->kind == CKPT__P_NONE)
@@ -397,7 +399,7 @@ bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__node *object)
     return true;
 }
 
-ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__node *object, ckpt_error *err)
+ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__pickle_node *object, ckpt_error *err)
 {
     const ckpt__pickle_names *names = object->u.object->callable->u.global;
     char shown[120], module[120];

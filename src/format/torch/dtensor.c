@@ -5,32 +5,32 @@
 enum { MOST_PLACEMENTS = 16 };
 
 /* What a state says of a name: of a dict, or of (dict or None, slots). */
-static const ckpt__node *said(const ckpt__node *state, const char *name)
+static const ckpt__pickle_node *said(const ckpt__pickle_node *state, const char *name)
 {
     if (!state || state->kind != CKPT__P_TUPLE)
         return state && state->kind == CKPT__P_DICT ? ckpt__pickle_get(state, name) : NULL;
     for (size_t i = 0; i < 2; i++) {
-        const ckpt__node *dict = ckpt__torch_item(state, i);
-        const ckpt__node *found = dict && dict->kind == CKPT__P_DICT ? ckpt__pickle_get(dict, name) : NULL;
+        const ckpt__pickle_node *dict = ckpt__torch_item(state, i);
+        const ckpt__pickle_node *found = dict && dict->kind == CKPT__P_DICT ? ckpt__pickle_get(dict, name) : NULL;
         if (found)
             return found;
     }
     return NULL;
 }
 
-static const ckpt__node *attribute(const ckpt__node *object, const char *name)
+static const ckpt__pickle_node *attribute(const ckpt__pickle_node *object, const char *name)
 {
     return object && object->kind == CKPT__P_OBJECT ? said(object->u.object->state, name) : NULL;
 }
 
-static void put_int(ckpt__buf *b, const char *before, const ckpt__node *value)
+static void put_int(ckpt__buf *b, const char *before, const ckpt__pickle_node *value)
 {
     if (value && value->kind == CKPT__P_INT)
         ckpt__buf_printf(b, "%s%lld", before, (long long)value->u.integer);
 }
 
 /* Shard(dim=0), Replicate(), Partial(sum), _StridedShard(dim=0, sf=2): the class, and what its repr tells. */
-static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__node *placement)
+static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__pickle_node *placement)
 {
     if (!placement || placement->kind != CKPT__P_OBJECT)
         return false;
@@ -40,7 +40,7 @@ static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__node *placem
         return false;
     const char *last = memrchr(name.data, '.', name.size);
     size_t skip = last ? (size_t)(last - name.data) + 1 : 0;
-    const ckpt__node *op = attribute(placement, "reduce_op");
+    const ckpt__pickle_node *op = attribute(placement, "reduce_op");
     ckpt__buf_add(b, name.data + skip, name.size - skip);
     ckpt__buf_char(b, '(');
     put_int(b, "dim=", attribute(placement, "dim"));
@@ -51,20 +51,20 @@ static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__node *placem
     return true;
 }
 
-bool ckpt__torch_placements(ckpt__torch *t, const ckpt__node *state, ckpt_str *out)
+bool ckpt__torch_placements(ckpt__torch *t, const ckpt__pickle_node *state, ckpt_str *out)
 {
     *out = (ckpt_str){NULL, 0};
-    const ckpt__node *spec = said(state, "_spec"), *list = attribute(spec, "placements");
+    const ckpt__pickle_node *spec = said(state, "_spec"), *list = attribute(spec, "placements");
     size_t n = ckpt__torch_length(list);
     if (n == 0 || n > MOST_PLACEMENTS)
         return true;
-    const ckpt__node *mesh = attribute(spec, "mesh"), *names = attribute(mesh, "_mesh_dim_names");
+    const ckpt__pickle_node *mesh = attribute(spec, "mesh"), *names = attribute(mesh, "_mesh_dim_names");
     if (!names)
         names = attribute(mesh, "mesh_dim_names"); /* before 2.9 */
     bool named = ckpt__torch_length(names) == n, known = true;
     ckpt__buf b = {0};
     for (size_t i = 0; known && i < n; i++) {
-        const ckpt__node *name = named ? ckpt__torch_item(names, i) : NULL;
+        const ckpt__pickle_node *name = named ? ckpt__torch_item(names, i) : NULL;
         ckpt__buf_str(&b, i ? ", " : "");
         if (name && name->kind == CKPT__P_STR) {
             ckpt__buf_add(&b, name->u.text.data, name->u.text.size);

@@ -21,7 +21,7 @@ static bool parse_key(ckpt_str key, bool *bare, size_t count, size_t *n)
 
 /* ---- reading it: what storage.c asks for */
 
-ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
                                    ckpt__torch_place *out, ckpt_error *err)
 {
     bool bare;
@@ -82,7 +82,7 @@ static size_t number_tensors(ckpt__torch *t, const int64_t **strides)
 static bool note_bare(const ckpt__torch *t, ckpt__index *x)
 {
     for (size_t i = 0; i < t->pickle.persistent_count; i++) {
-        const ckpt__node *p = t->pickle.persistents[i], *key = ckpt__torch_item(p->u.id, 2);
+        const ckpt__pickle_node *p = t->pickle.persistents[i], *key = ckpt__torch_item(p->u.id, 2);
         bool bare;
         size_t n;
         if (key && key->kind == CKPT__P_STR && parse_key(key->u.text, &bare, x->tensor_count, &n) && bare &&
@@ -123,17 +123,17 @@ typedef struct renumber {
     const size_t *record_of;
     size_t count;
     ckpt__arena *arena;
-    ckpt__node **nodes; /* heap: every node once, parents first */
+    ckpt__pickle_node **nodes; /* heap: every node once, parents first */
     size_t node_count, node_capacity;
 } renumber;
 
 /* `position` has no more use once the pickle is read: 0 marks the nodes that were met (constants have it anyway, and no
  * parts). */
-static bool meet(renumber *r, ckpt__node *n)
+static bool meet(renumber *r, ckpt__pickle_node *n)
 {
     if (!n || n->position == 0)
         return true;
-    if (!ckpt__grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof(ckpt__node *)))
+    if (!ckpt__grow(&r->nodes, &r->node_capacity, r->node_count + 1, sizeof(ckpt__pickle_node *)))
         return false;
     n->position = 0;
     r->nodes[r->node_count++] = n;
@@ -148,7 +148,7 @@ static bool meet_list(renumber *r, const ckpt__pickle_list *list)
     return ok;
 }
 
-static bool meet_parts(renumber *r, const ckpt__node *n)
+static bool meet_parts(renumber *r, const ckpt__pickle_node *n)
 {
     if (n->kind == CKPT__P_PERSISTENT)
         return meet(r, n->u.id);
@@ -163,9 +163,9 @@ static bool meet_parts(renumber *r, const ckpt__node *n)
 }
 
 /* The key of a persistent id becomes another; an id of a tensor that is not there becomes None. */
-static bool set_key(renumber *r, ckpt__node *p)
+static bool set_key(renumber *r, ckpt__pickle_node *p)
 {
-    const ckpt__node *key = ckpt__torch_item(p->u.id, 2);
+    const ckpt__pickle_node *key = ckpt__torch_item(p->u.id, 2);
     size_t n;
     bool bare;
     char text[24];
@@ -175,8 +175,9 @@ static bool set_key(renumber *r, ckpt__node *p)
         return true;
     }
     int size = snprintf(text, sizeof text, "%s%zu", bare ? "s" : "", r->record_of[n] - 1);
-    ckpt__node *id = ckpt__pickle_make_tuple(r->arena, p->u.id->u.list.count, p->u.id->u.list.items);
-    ckpt__node *fresh = ckpt__pickle_make_text(r->arena, CKPT__P_STR, ckpt__arena_str(r->arena, text, (size_t)size));
+    ckpt__pickle_node *id = ckpt__pickle_make_tuple(r->arena, p->u.id->u.list.count, p->u.id->u.list.items);
+    ckpt__pickle_node *fresh =
+        ckpt__pickle_make_text(r->arena, CKPT__P_STR, ckpt__arena_str(r->arena, text, (size_t)size));
     if (!id || !fresh)
         return false;
     id->u.list.items[2] = fresh;
@@ -184,7 +185,7 @@ static bool set_key(renumber *r, ckpt__node *p)
     return true;
 }
 
-static bool is_none(const ckpt__node *n)
+static bool is_none(const ckpt__pickle_node *n)
 {
     return n && n->kind == CKPT__P_NONE;
 }
@@ -194,11 +195,11 @@ static bool drop_calls(const renumber *r)
 {
     bool dropped = false;
     for (size_t i = r->node_count; i-- > 0;) {
-        ckpt__node *n = r->nodes[i];
+        ckpt__pickle_node *n = r->nodes[i];
         if (!ckpt__torch_is_tensor(n))
             continue;
-        const ckpt__node *args = n->u.object->args, *first = ckpt__torch_item(args, 0),
-                         *second = ckpt__torch_item(args, 1);
+        const ckpt__pickle_node *args = n->u.object->args, *first = ckpt__torch_item(args, 0),
+                                *second = ckpt__torch_item(args, 1);
         bool gone = is_none(first), parts = first && first->kind == CKPT__P_OBJECT && ckpt__torch_length(second) >= 3;
         for (size_t k = 0; parts && k < 3; k++)
             gone |= is_none(ckpt__torch_item(second, k)); /* of a sparse tensor */
@@ -224,7 +225,7 @@ ckpt_status ckpt__torch_kept_renumber(ckpt_str pickle, const size_t *record_of, 
         p.root->position = 1;
     bool ok = status == CKPT_OK && meet(&r, p.root);
     for (size_t i = 0; ok && i < r.node_count; i++) {
-        ckpt__node *n = r.nodes[i];
+        ckpt__pickle_node *n = r.nodes[i];
         ok = meet_parts(&r, n);
         if (ok && n->kind == CKPT__P_PERSISTENT)
             ok = set_key(&r, n);

@@ -10,7 +10,7 @@ enum { DEEPEST = 16, FEW = 4 };
 
 /* Text that two keys share just when Python takes them for one. Numbers: as int64 or as decimal digits where they are whole,
  * else the bytes of the double. What has an identity alone: its address. */
-static bool spell(ckpt__torch *t, const ckpt__node *n, int depth, ckpt__buf *b);
+static bool spell(ckpt__torch *t, const ckpt__pickle_node *n, int depth, ckpt__buf *b);
 
 static void spell_int(int64_t integer, ckpt__buf *b)
 {
@@ -34,7 +34,7 @@ static void spell_number(double real, ckpt__buf *b)
     ckpt__buf_add(b, &real, sizeof real);
 }
 
-static bool spell_items(ckpt__torch *t, const ckpt__node *n, int depth, ckpt__buf *b)
+static bool spell_items(ckpt__torch *t, const ckpt__pickle_node *n, int depth, ckpt__buf *b)
 {
     bool fine = true;
     ckpt__buf_char(b, '(');
@@ -58,10 +58,10 @@ static bool unhashable(ckpt__torch *t, const char *what)
 }
 
 /* torch.Size is a tuple to Python; torch.device('cuda', 1) and torch.device('cuda:1') are one. */
-static bool spell_object(ckpt__torch *t, const ckpt__node *n, int depth, ckpt__buf *b)
+static bool spell_object(ckpt__torch *t, const ckpt__pickle_node *n, int depth, ckpt__buf *b)
 {
     const ckpt__pickle_object *o = n->u.object;
-    const ckpt__node *first = ckpt__torch_item(o->args, 0), *second = ckpt__torch_item(o->args, 1);
+    const ckpt__pickle_node *first = ckpt__torch_item(o->args, 0), *second = ckpt__torch_item(o->args, 1);
     ckpt_str text;
     bool tuple = first && (first->kind == CKPT__P_TUPLE || first->kind == CKPT__P_LIST);
     if (o->call == CKPT__P_REDUCE && tuple && ckpt__pickle_is_global(o->callable, "torch", "Size"))
@@ -89,7 +89,7 @@ static bool spell_object(ckpt__torch *t, const ckpt__node *n, int depth, ckpt__b
     return true;
 }
 
-static bool spell(ckpt__torch *t, const ckpt__node *n, int depth, ckpt__buf *b)
+static bool spell(ckpt__torch *t, const ckpt__pickle_node *n, int depth, ckpt__buf *b)
 {
     switch (n->kind) {
     case CKPT__P_BOOL:
@@ -209,7 +209,7 @@ static bool all_differ(const ckpt__torch_pair *pairs, size_t n)
 }
 
 /* The number of a key among those that are kept; -1: it is new; -2: no memory. */
-static int place_of(ckpt__torch *t, ckpt__hash *texts, ckpt__hash *others, const ckpt__node *key, size_t next,
+static int place_of(ckpt__torch *t, ckpt__hash *texts, ckpt__hash *others, const ckpt__pickle_node *key, size_t next,
                     size_t *at)
 {
     if (key->kind == CKPT__P_STR) {

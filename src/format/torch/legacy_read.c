@@ -61,18 +61,18 @@ static void note_strange(ckpt__torch *t, const ckpt__pickle *p)
         t->index->pickle_strange = p->strange;
 }
 
-static bool is_magic(const ckpt__node *n)
+static bool is_magic(const ckpt__pickle_node *n)
 {
     return n->kind == CKPT__P_BIGINT && ckpt__str_is(n->u.text, magic_number);
 }
 
-static bool is_version(const ckpt__node *n)
+static bool is_version(const ckpt__pickle_node *n)
 {
     return n->kind == CKPT__P_INT && n->u.integer == PROTOCOL_VERSION;
 }
 
 /* torch loads what says nothing of the machine, and does not look at it; a program may have put anything there. */
-static bool is_sys_info(const ckpt__node *n)
+static bool is_sys_info(const ckpt__pickle_node *n)
 {
     (void)n;
     return true;
@@ -81,7 +81,7 @@ static bool is_sys_info(const ckpt__node *n)
 static ckpt_status read_head(ckpt__torch *t, ckpt_error *err)
 {
     static const struct {
-        bool (*right)(const ckpt__node *);
+        bool (*right)(const ckpt__pickle_node *);
         const char *what;
     } heads[] = {
         {is_magic, "the magic number of PyTorch's format before 1.6"},
@@ -111,7 +111,7 @@ static ckpt_status read_head(ckpt__torch *t, ckpt_error *err)
 
 /* ---- the storages, as the object's persistent ids describe them */
 
-static ckpt_status note_root(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, ckpt_error *err)
+static ckpt_status note_root(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id, ckpt_error *err)
 {
     struct ckpt__torch_legacy *l = t->legacy;
     char shown[200];
@@ -143,7 +143,7 @@ static ckpt_status note_roots(ckpt__torch *t, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < t->pickle.persistent_count; i++) {
-        const ckpt__node *p = t->pickle.persistents[i];
+        const ckpt__pickle_node *p = t->pickle.persistents[i];
         ckpt__torch_id id;
         if (ckpt__torch_module(p))
             continue;
@@ -258,7 +258,7 @@ static ckpt_status place_root(ckpt__torch *t, root *r, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status find_root(ckpt__torch *t, const ckpt__node *key, root **out, ckpt_error *err)
+static ckpt_status find_root(ckpt__torch *t, const ckpt__pickle_node *key, root **out, ckpt_error *err)
 {
     struct ckpt__torch_legacy *l = t->legacy;
     size_t i = 0;
@@ -397,7 +397,7 @@ ckpt_status ckpt__torch_legacy_open(ckpt__torch *t, const ckpt__torch_legacy_inp
 
 /* ---- a persistent id's storage */
 
-ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
                                      ckpt__torch_place *out, ckpt_error *err)
 {
     struct ckpt__torch_legacy *l = t->legacy;

@@ -58,7 +58,7 @@ static ckpt_str joined(ckpt__torch *t, const char *module, ckpt_str name)
     return out;
 }
 
-ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__node *global)
+ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__pickle_node *global)
 {
     ckpt_str module = global->u.global->module, name = global->u.global->name;
     const char *from = module.data;
@@ -97,7 +97,7 @@ void ckpt__torch_python3(ckpt_str *module, ckpt_str *name)
 
 /* ---- storages and dtypes */
 
-bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool *untyped)
+bool ckpt__torch_storage_dtype(const ckpt__pickle_node *global, ckpt_dtype *dtype, bool *untyped)
 {
     static const struct {
         const char *name;
@@ -154,7 +154,7 @@ bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool
     return false;
 }
 
-ckpt_dtype ckpt__torch_dtype(const ckpt__node *global)
+ckpt_dtype ckpt__torch_dtype(const ckpt__pickle_node *global)
 {
     static const struct {
         const char *alias;

@@ -9,27 +9,27 @@
 /* A storage holds no other, so one level is all that is ever written. */
 enum { DEEPEST = 4 };
 
-static bool is_file(const ckpt__node *call)
+static bool is_file(const ckpt__pickle_node *call)
 {
     return ckpt__pickle_is_global(call->u.object->callable, "torch.storage", "_load_from_bytes");
 }
 
-static bool is_list(const ckpt__node *call, ckpt_dtype *dtype)
+static bool is_list(const ckpt__pickle_node *call, ckpt_dtype *dtype)
 {
     bool untyped = false;
-    const ckpt__node *items = ckpt__torch_item(call->u.object->args, 0);
+    const ckpt__pickle_node *items = ckpt__torch_item(call->u.object->args, 0);
     return items && items->kind == CKPT__P_LIST && ckpt__torch_length(call->u.object->args) == 1 &&
            ckpt__torch_storage_dtype(call->u.object->callable, dtype, &untyped) && !untyped;
 }
 
-bool ckpt__torch_is_nested(const ckpt__node *node)
+bool ckpt__torch_is_nested(const ckpt__pickle_node *node)
 {
     ckpt_dtype dtype;
     return node && node->kind == CKPT__P_OBJECT && node->u.object->call == CKPT__P_REDUCE &&
            (is_file(node) || is_list(node, &dtype));
 }
 
-static ckpt_status not_a_storage(ckpt__torch *t, const ckpt__node *node, ckpt_error *err)
+static ckpt_status not_a_storage(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_error *err)
 {
     return ckpt__torch_fail(t, CKPT_E_UNSUPPORTED, node, err,
                             "a storage whose bytes are no file of PyTorch's format before 1.6 with a storage in it");
@@ -37,7 +37,7 @@ static ckpt_status not_a_storage(ckpt__torch *t, const ckpt__node *node, ckpt_er
 
 /* ---- elements in a list */
 
-static bool put_element(const ckpt__node *n, ckpt_dtype dtype, void *to)
+static bool put_element(const ckpt__pickle_node *n, ckpt_dtype dtype, void *to)
 {
     if (n->kind == CKPT__P_FLOAT)
         return ckpt__convert(CKPT_F64, &n->u.real, dtype, to, 1, NULL);
@@ -45,9 +45,9 @@ static bool put_element(const ckpt__node *n, ckpt_dtype dtype, void *to)
     return (n->kind == CKPT__P_INT || n->kind == CKPT__P_BOOL) && ckpt__convert(CKPT_I64, &number, dtype, to, 1, NULL);
 }
 
-static ckpt_status read_list(ckpt__torch *t, const ckpt__node *call, ckpt__torch_nested *out, ckpt_error *err)
+static ckpt_status read_list(ckpt__torch *t, const ckpt__pickle_node *call, ckpt__torch_nested *out, ckpt_error *err)
 {
-    const ckpt__node *items = ckpt__torch_item(call->u.object->args, 0);
+    const ckpt__pickle_node *items = ckpt__torch_item(call->u.object->args, 0);
     size_t n = ckpt__torch_length(items);
     is_list(call, &out->id.dtype);
     size_t size = ckpt_dtype_size(out->id.dtype);
@@ -73,7 +73,7 @@ static ckpt_status read_list(ckpt__torch *t, const ckpt__node *call, ckpt__torch
 /* What a nested file's only object, a storage or again a nested one, says. */
 static ckpt_status read_root(ckpt__torch *sub, ckpt__torch_nested *out, ckpt_error *err)
 {
-    const ckpt__node *root = sub->pickle.root;
+    const ckpt__pickle_node *root = sub->pickle.root;
     const ckpt__torch_nested *deeper = NULL;
     ckpt_status status;
     if (ckpt__torch_is_nested(root)) {
@@ -88,7 +88,7 @@ static ckpt_status read_root(ckpt__torch *sub, ckpt__torch_nested *out, ckpt_err
     return status < 0 ? status : ckpt__torch_legacy_place(sub, root, &out->id, &out->place, err);
 }
 
-static ckpt_status read_nested(ckpt__torch *t, const ckpt__node *node, ckpt_str bytes, ckpt__torch_nested *out,
+static ckpt_status read_nested(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_str bytes, ckpt__torch_nested *out,
                                ckpt_error *err)
 {
     if (!ckpt__torch_is_legacy((const unsigned char *)bytes.data, bytes.size))
@@ -115,15 +115,15 @@ static ckpt_status read_nested(ckpt__torch *t, const ckpt__node *node, ckpt_str 
 }
 
 /* Bytes are read once however many calls refer to them, whether or not that went well. */
-ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out,
+ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__torch_nested **out,
                                   ckpt_error *err)
 {
-    const ckpt__node *from = ckpt__torch_item(node->u.object->args, 0);
+    const ckpt__pickle_node *from = ckpt__torch_item(node->u.object->args, 0);
     size_t i = t->nested_count;
     ckpt_str bytes;
     if (!from || ckpt__torch_length(node->u.object->args) != 1 || from->kind == CKPT__P_STR)
         return not_a_storage(t, node, err);
-    const ckpt__node **key = ckpt__arena_alloc(t->arena, sizeof *key);
+    const ckpt__pickle_node **key = ckpt__arena_alloc(t->arena, sizeof *key);
     if (!key || (!t->nested_by && !(t->nested_by = ckpt__hash_new(16))) ||
         !ckpt__grow(&t->nested, &t->nested_capacity, t->nested_count + 1, sizeof *t->nested))
         return ckpt__torch_no_memory(t, err);

@@ -2,11 +2,11 @@
  * What does not fit together is no error: the object then stays opaque. */
 #include "format/torch/torch.h"
 
-static bool callable_is(const ckpt__node *node, const char *tail)
+static bool callable_is(const ckpt__pickle_node *node, const char *tail)
 {
     if (!node || node->kind != CKPT__P_OBJECT || node->u.object->callable->kind != CKPT__P_GLOBAL)
         return false;
-    const ckpt__node *g = node->u.object->callable;
+    const ckpt__pickle_node *g = node->u.object->callable;
     static const char *const modules[] = {"numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric",
                                           "numpy._core.numeric", "numpy"};
     for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
@@ -22,18 +22,18 @@ typedef struct dtype {
     char order; /* '<' '>' '|' */
     uint64_t itemsize;
     char unit[24]; /* "[D]" of a date */
-    const ckpt__node *names, *fields;
+    const ckpt__pickle_node *names, *fields;
 } dtype;
 
-static const ckpt__node *state_of(const ckpt__node *node)
+static const ckpt__pickle_node *state_of(const ckpt__pickle_node *node)
 {
     return node && node->kind == CKPT__P_OBJECT ? node->u.object->state : NULL;
 }
 
 /* The unit of dates: the last of the state is (metadata, (unit, count, ...)). */
-static void get_unit(ckpt__torch *t, const ckpt__node *state, dtype *out)
+static void get_unit(ckpt__torch *t, const ckpt__pickle_node *state, dtype *out)
 {
-    const ckpt__node *data = ckpt__torch_item(ckpt__torch_item(state, 8), 1), *count = ckpt__torch_item(data, 1);
+    const ckpt__pickle_node *data = ckpt__torch_item(ckpt__torch_item(state, 8), 1), *count = ckpt__torch_item(data, 1);
     ckpt_str unit;
     if (!data || !ckpt__torch_bytes(t, ckpt__torch_item(data, 0), &unit) || unit.size > 8 ||
         memchr(unit.data, '\0', unit.size))
@@ -95,13 +95,13 @@ static ckpt_str find_class(char kind, uint64_t itemsize, bool of_dtype)
     return (ckpt_str){NULL, 0};
 }
 
-static bool get_dtype(ckpt__torch *t, const ckpt__node *node, dtype *out)
+static bool get_dtype(ckpt__torch *t, const ckpt__pickle_node *node, dtype *out)
 {
     memset(out, 0, sizeof *out);
     if (!callable_is(node, "dtype"))
         return false;
-    const ckpt__node *code = ckpt__torch_item(node->u.object->args, 0), *state = state_of(node);
-    const ckpt__node *order = ckpt__torch_item(state, 1), *size = ckpt__torch_item(state, 5);
+    const ckpt__pickle_node *code = ckpt__torch_item(node->u.object->args, 0), *state = state_of(node);
+    const ckpt__pickle_node *order = ckpt__torch_item(state, 1), *size = ckpt__torch_item(state, 5);
     int64_t n;
     if (!code || code->kind != CKPT__P_STR || code->u.text.size < 2 ||
         !ckpt__parse_i64(code->u.text.data + 1, code->u.text.size - 1, &n) || n < 0 || n > (int64_t)1 << 40)
@@ -143,10 +143,10 @@ static void put_simple(ckpt__buf *b, const dtype *d)
 enum { DEEPEST = 16, LONGEST = 1 << 16 }; /* records in records may be the same over and over */
 
 typedef struct record {
-    const ckpt__node *names, *fields;
-    uint64_t itemsize, at;   /* bytes so far */
-    size_t next;             /* field */
-    const ckpt__node *shape; /* of the subarray whose items are such records, or NULL */
+    const ckpt__pickle_node *names, *fields;
+    uint64_t itemsize, at;          /* bytes so far */
+    size_t next;                    /* field */
+    const ckpt__pickle_node *shape; /* of the subarray whose items are such records, or NULL */
 } record;
 
 static void put_str(ckpt__buf *b, ckpt_str s)
@@ -167,11 +167,11 @@ static bool put_padding(ckpt__buf *b, record *r, uint64_t to)
 }
 
 /* ", (2, 3)" and ")": how a field ends. */
-static bool end_field(ckpt__buf *b, const ckpt__node *shape)
+static bool end_field(ckpt__buf *b, const ckpt__pickle_node *shape)
 {
     size_t n = ckpt__torch_length(shape);
     for (size_t i = 0; i < n; i++) {
-        const ckpt__node *d = ckpt__torch_item(shape, i);
+        const ckpt__pickle_node *d = ckpt__torch_item(shape, i);
         if (d->kind != CKPT__P_INT)
             return false;
         ckpt__buf_printf(b, "%s%lld", i ? ", " : ", (", (long long)d->u.integer);
@@ -181,7 +181,7 @@ static bool end_field(ckpt__buf *b, const ckpt__node *shape)
 }
 
 /* The name, or (title, name). */
-static bool put_name(ckpt__buf *b, ckpt_str name, const ckpt__node *title)
+static bool put_name(ckpt__buf *b, ckpt_str name, const ckpt__pickle_node *title)
 {
     if (title && title->kind != CKPT__P_STR)
         return false;
@@ -196,17 +196,17 @@ static bool put_name(ckpt__buf *b, ckpt_str name, const ckpt__node *title)
 }
 
 /* One field up to its dtype; *of: that of its items, *shape: NULL, or the subarray's. */
-static bool begin_field(ckpt__torch *t, ckpt__buf *b, record *r, dtype *of, const ckpt__node **shape)
+static bool begin_field(ckpt__torch *t, ckpt__buf *b, record *r, dtype *of, const ckpt__pickle_node **shape)
 {
-    const ckpt__node *name = ckpt__torch_item(r->names, r->next);
-    const ckpt__node *field = name->kind == CKPT__P_STR ? ckpt__pickle_get(r->fields, name->u.text.data) : NULL;
-    const ckpt__node *type = ckpt__torch_item(field, 0), *offset = ckpt__torch_item(field, 1);
+    const ckpt__pickle_node *name = ckpt__torch_item(r->names, r->next);
+    const ckpt__pickle_node *field = name->kind == CKPT__P_STR ? ckpt__pickle_get(r->fields, name->u.text.data) : NULL;
+    const ckpt__pickle_node *type = ckpt__torch_item(field, 0), *offset = ckpt__torch_item(field, 1);
     if (!offset || offset->kind != CKPT__P_INT || offset->u.integer < 0 || !get_dtype(t, type, of) ||
         !put_padding(b, r, (uint64_t)offset->u.integer))
         return false;
     ckpt__buf_str(b, r->at || r->next ? ", " : "");
     uint64_t itemsize = of->itemsize;
-    const ckpt__node *sub = ckpt__torch_item(state_of(type), 2); /* (dtype of the items, shape) */
+    const ckpt__pickle_node *sub = ckpt__torch_item(state_of(type), 2); /* (dtype of the items, shape) */
     bool many = sub && sub->kind == CKPT__P_TUPLE;
     *shape = many ? ckpt__torch_item(sub, 1) : NULL;
     if ((many && (!*shape || !get_dtype(t, ckpt__torch_item(sub, 0), of))) || !ckpt__add(r->at, itemsize, &r->at))
@@ -223,7 +223,7 @@ static bool put_record(ckpt__torch *t, ckpt__buf *b, const dtype *outer)
     ckpt__buf_char(b, '[');
     while (depth && b->size < LONGEST) {
         record *r = &stack[depth - 1];
-        const ckpt__node *shape;
+        const ckpt__pickle_node *shape;
         dtype d;
         if (r->next == ckpt__torch_length(r->names)) {
             if (!put_padding(b, r, r->itemsize))
@@ -267,7 +267,7 @@ ckpt_str ckpt__torch_scalar_class(ckpt__torch *t, char kind, uint64_t itemsize)
     return find_class(kind, itemsize, false);
 }
 
-ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__node *node)
+ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__pickle_node *node)
 {
     dtype d;
     return get_dtype(t, node, &d) ? find_class(d.kind, d.itemsize, true) : (ckpt_str){NULL, 0};
@@ -277,14 +277,14 @@ ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__node *node)
 
 enum { MOST_AXES = 64 }; /* numpy's own limit */
 
-static bool get_shape(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out)
+static bool get_shape(ckpt__torch *t, const ckpt__pickle_node *node, ckpt__torch_array *out)
 {
     if (!node || node->kind != CKPT__P_TUPLE || ckpt__torch_length(node) > MOST_AXES)
         return false;
     out->ndim = (uint32_t)ckpt__torch_length(node);
     int64_t *shape = ckpt__arena_array(t->arena, (size_t)out->ndim + 1, sizeof *shape);
     for (uint32_t i = 0; shape && i < out->ndim; i++) {
-        const ckpt__node *n = ckpt__torch_item(node, i);
+        const ckpt__pickle_node *n = ckpt__torch_item(node, i);
         if (n->kind != CKPT__P_INT)
             return false;
         shape[i] = n->u.integer;
@@ -305,7 +305,7 @@ static bool to_little_endian(ckpt__torch *t, const dtype *d, ckpt_str *bytes)
     return swapped != NULL;
 }
 
-static bool finish(ckpt__torch *t, const dtype *from, const ckpt__node *data, ckpt__torch_array *out)
+static bool finish(ckpt__torch *t, const dtype *from, const ckpt__pickle_node *data, ckpt__torch_array *out)
 {
     uint64_t numel, nbytes;
     dtype little = *from, *d = &little;
@@ -327,10 +327,10 @@ static bool finish(ckpt__torch *t, const dtype *from, const ckpt__node *data, ck
 }
 
 /* _reconstruct(ndarray, (0,), b'b') with the state (version, shape, dtype, fortran, data) */
-static bool reconstructed(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out)
+static bool reconstructed(ckpt__torch *t, const ckpt__pickle_node *node, ckpt__torch_array *out)
 {
     dtype d;
-    const ckpt__node *state = state_of(node), *order = ckpt__torch_item(state, 3);
+    const ckpt__pickle_node *state = state_of(node), *order = ckpt__torch_item(state, 3);
     if (!ckpt__pickle_is_global(ckpt__torch_item(node->u.object->args, 0), "numpy", "ndarray") ||
         ckpt__torch_length(state) != 5)
         return false;
@@ -340,13 +340,13 @@ static bool reconstructed(ckpt__torch *t, const ckpt__node *node, ckpt__torch_ar
 }
 
 /* The order of the axes: a permutation of their numbers. */
-static bool get_axes(const ckpt__node *node, uint32_t ndim, uint32_t *axes)
+static bool get_axes(const ckpt__pickle_node *node, uint32_t ndim, uint32_t *axes)
 {
     uint64_t seen = 0;
     if (!node || node->kind != CKPT__P_TUPLE || ckpt__torch_length(node) != ndim)
         return false;
     for (uint32_t i = 0; i < ndim; i++) {
-        const ckpt__node *n = ckpt__torch_item(node, i);
+        const ckpt__pickle_node *n = ckpt__torch_item(node, i);
         if (n->kind != CKPT__P_INT || n->u.integer < 0 || n->u.integer >= ndim || (seen >> n->u.integer & 1))
             return false;
         axes[i] = (uint32_t)n->u.integer;
@@ -384,11 +384,11 @@ static bool transpose(ckpt__torch *t, const uint32_t *axes, uint64_t itemsize, c
 
 /* _frombuffer(bytes, dtype, shape, 'C'), protocol 5; from numpy 2.3 on also (bytes, dtype, shape, 'K', axes), which is an
  * array in C order whose axes were exchanged. */
-static bool from_buffer(ckpt__torch *t, const ckpt__node *args, ckpt__torch_array *out)
+static bool from_buffer(ckpt__torch *t, const ckpt__pickle_node *args, ckpt__torch_array *out)
 {
     dtype d;
     uint32_t axes[MOST_AXES];
-    const ckpt__node *order = ckpt__torch_item(args, 3), *exchanged = ckpt__torch_item(args, 4);
+    const ckpt__pickle_node *order = ckpt__torch_item(args, 3), *exchanged = ckpt__torch_item(args, 4);
     bool named = order && order->kind == CKPT__P_STR;
     out->fortran = named && ckpt__str_is(order->u.text, "F");
     bool turned = named && ckpt__str_is(order->u.text, "K") && exchanged && exchanged->kind != CKPT__P_NONE;
@@ -398,7 +398,7 @@ static bool from_buffer(ckpt__torch *t, const ckpt__node *args, ckpt__torch_arra
     return !turned || (get_axes(exchanged, out->ndim, axes) && transpose(t, axes, d.itemsize, out));
 }
 
-bool ckpt__torch_array_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out, bool *scalar)
+bool ckpt__torch_array_of(ckpt__torch *t, const ckpt__pickle_node *node, ckpt__torch_array *out, bool *scalar)
 {
     static const int64_t no_shape[1] = {0};
     dtype d;

@@ -39,7 +39,7 @@ bool ckpt__torch_check_ids(ckpt__torch *t)
     const size_t wanted = t->legacy ? 5 : 4;
     char shown[80];
     for (size_t i = 0; i < t->pickle.persistent_count && !t->refused && !t->script; i++) {
-        const ckpt__node *id = t->pickle.persistents[i]->u.id, *kind = ckpt__torch_item(id, 0);
+        const ckpt__pickle_node *id = t->pickle.persistents[i]->u.id, *kind = ckpt__torch_item(id, 0);
         size_t n = ckpt__torch_length(id);
         if (id->kind != CKPT__P_TUPLE)
             return ckpt__torch_refuses(t, "AssertionError: saved_id must be a tuple");

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-bool ckpt__torch_is_script(const ckpt__node *node)
+bool ckpt__torch_is_script(const ckpt__pickle_node *node)
 {
     if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_NEWOBJ ||
         node->u.object->callable->kind != CKPT__P_GLOBAL)
@@ -45,7 +45,7 @@ static bool unmangle(ckpt__torch *t, ckpt_str *name)
 bool ckpt__torch_script_object(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
     static const ckpt__pickle_list none = {NULL, 0, 0};
-    ckpt__node *state = o->state;
+    ckpt__pickle_node *state = o->state;
     if (!unmangle(t, &v->class_name))
         return false;
     if (!state || state->kind == CKPT__P_DICT) {
@@ -60,13 +60,13 @@ bool ckpt__torch_script_object(ckpt__torch *t, const ckpt__pickle_object *o, ckp
 
 /* ---- torch.jit._pickle: a list or dict together with the type of what is in it */
 
-const ckpt__node *ckpt__torch_untagged(const ckpt__node *node)
+const ckpt__pickle_node *ckpt__torch_untagged(const ckpt__pickle_node *node)
 {
     static const char *const names[] = {"restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist",
                                         "build_boollist"};
     if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_REDUCE)
         return NULL;
-    const ckpt__node *args = node->u.object->args;
+    const ckpt__pickle_node *args = node->u.object->args;
     if (args->kind != CKPT__P_TUPLE || args->u.list.count == 0)
         return NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -78,7 +78,7 @@ const ckpt__node *ckpt__torch_untagged(const ckpt__node *node)
 bool ckpt__torch_typed(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
     static const ckpt__pickle_list none = {NULL, 0, 0};
-    const ckpt__node *plain = ckpt__torch_untagged(v->origin);
+    const ckpt__pickle_node *plain = ckpt__torch_untagged(v->origin);
     if (!plain || (plain->kind != CKPT__P_LIST && plain->kind != CKPT__P_TUPLE && plain->kind != CKPT__P_DICT))
         return true; /* not as libtorch writes it: opaque */
     v->args = NULL;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Python 2 wrote its strs as bytes. */
-static bool get_text(const ckpt__node *n, ckpt_str *out)
+static bool get_text(const ckpt__pickle_node *n, ckpt_str *out)
 {
     bool text = n && (n->kind == CKPT__P_STR || n->kind == CKPT__P_BYTES);
     if (text)
@@ -15,7 +15,7 @@ static bool get_text(const ckpt__node *n, ckpt_str *out)
     return text;
 }
 
-static bool get_count(const ckpt__node *n, int64_t *out)
+static bool get_count(const ckpt__pickle_node *n, int64_t *out)
 {
     bool count = n && n->kind == CKPT__P_INT && n->u.integer >= 0;
     if (count)
@@ -24,9 +24,9 @@ static bool get_count(const ckpt__node *n, int64_t *out)
 }
 
 /* None, or (key, offset, numel). */
-static ckpt_status parse_view(const ckpt__torch *t, const ckpt__node *p, ckpt__torch_id *out, ckpt_error *err)
+static ckpt_status parse_view(const ckpt__torch *t, const ckpt__pickle_node *p, ckpt__torch_id *out, ckpt_error *err)
 {
-    const ckpt__node *view = ckpt__torch_item(p->u.id, 5);
+    const ckpt__pickle_node *view = ckpt__torch_item(p->u.id, 5);
     if (!view || view->kind == CKPT__P_NONE)
         return CKPT_OK;
     out->view = true;
@@ -38,10 +38,10 @@ static ckpt_status parse_view(const ckpt__torch *t, const ckpt__node *p, ckpt__t
                             "a storage whose view is neither None nor a key, an offset and a number of elements");
 }
 
-ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__node *p, ckpt__torch_id *out, ckpt_error *err)
+ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__pickle_node *p, ckpt__torch_id *out, ckpt_error *err)
 {
     memset(out, 0, sizeof *out);
-    const ckpt__node *id = p->u.id, *key = ckpt__torch_item(id, 2), *location = ckpt__torch_item(id, 3);
+    const ckpt__pickle_node *id = p->u.id, *key = ckpt__torch_item(id, 2), *location = ckpt__torch_item(id, 3);
     size_t n = ckpt__torch_length(id);
     if (id->kind != CKPT__P_TUPLE || (n != 5 && !(n == 6 && t->legacy)))
         return ckpt__torch_fail(
@@ -71,20 +71,20 @@ bool ckpt__torch_storage_size(const ckpt__torch_id *id, int64_t numel, uint64_t 
     return ckpt__mul((uint64_t)numel, itemsize, nbytes);
 }
 
-const ckpt__node *ckpt__torch_module(const ckpt__node *p)
+const ckpt__pickle_node *ckpt__torch_module(const ckpt__pickle_node *p)
 {
     ckpt_str kind;
     if (!p || p->kind != CKPT__P_PERSISTENT || !get_text(ckpt__torch_item(p->u.id, 0), &kind) ||
         !ckpt__str_is(kind, "module"))
         return NULL;
-    const ckpt__node *class = ckpt__torch_item(p->u.id, 1);
+    const ckpt__pickle_node *class = ckpt__torch_item(p->u.id, 1);
     return class && class->kind == CKPT__P_GLOBAL ? class : NULL;
 }
 
 /* ---- where its bytes are */
 
-static ckpt_status check_record(const ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, uint64_t nbytes,
-                                const ckpt__zip_record *r, ckpt_error *err)
+static ckpt_status check_record(const ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
+                                uint64_t nbytes, const ckpt__zip_record *r, ckpt_error *err)
 {
     char shown[200];
     uint64_t itemsize = ckpt_dtype_size(id->dtype) ? ckpt_dtype_size(id->dtype) : 1;
@@ -127,7 +127,7 @@ static bool find_record(ckpt__torch *t, ckpt_str key, const ckpt__zip_record **o
 }
 
 /* r: its record, which was found just now; NULL: there is none. */
-static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+static ckpt_status record_place(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
                                 const ckpt__zip_record *r, ckpt__torch_place *out, ckpt_error *err)
 {
     uint64_t nbytes;
@@ -155,8 +155,8 @@ static ckpt_status record_place(ckpt__torch *t, const ckpt__node *p, const ckpt_
     return CKPT_OK;
 }
 
-static ckpt_status place_of(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
-                            ckpt__torch_place *out, ckpt_error *err)
+static ckpt_status place_of(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
+                            const ckpt__zip_record *r, ckpt__torch_place *out, ckpt_error *err)
 {
     if (t->kept)
         return ckpt__torch_kept_place(t, p, id, out, err);
@@ -187,8 +187,8 @@ static ckpt_status add_to_index(ckpt__torch *t, const ckpt__torch_id *id, const 
     return s->name.data ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }
 
-static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, const ckpt__zip_record *r,
-                               ckpt_error *err)
+static ckpt_status add_storage(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
+                               const ckpt__zip_record *r, ckpt_error *err)
 {
     ckpt__torch_place place = {{0}, {NULL, 0}, NULL};
     size_t number = 0;
@@ -208,7 +208,7 @@ static ckpt_status add_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__
 
 /* By the dtype, as torch.save compares them: an untyped storage, which one tensor has, is a ByteStorage to the next, whose
  * dtype is uint8. */
-static bool says_the_same(const ckpt__torch *t, const ckpt__node *first, const ckpt__torch_id *id)
+static bool says_the_same(const ckpt__torch *t, const ckpt__pickle_node *first, const ckpt__torch_id *id)
 {
     ckpt__torch_id before;
     return ckpt__torch_parse_id(t, first, &before, NULL) == CKPT_OK && before.numel == id->numel &&
@@ -217,7 +217,7 @@ static bool says_the_same(const ckpt__torch *t, const ckpt__node *first, const c
 }
 
 /* Of a key that has a record. */
-static ckpt_status recorded_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+static ckpt_status recorded_storage(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
                                     const ckpt__zip_record *r, size_t *i, ckpt_error *err)
 {
     size_t at = (size_t)(r - ckpt__zip_at(t->zip, 0));
@@ -231,7 +231,7 @@ static ckpt_status recorded_storage(ckpt__torch *t, const ckpt__node *p, const c
 }
 
 /* Of one that has none. */
-static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id, size_t *i,
+static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id, size_t *i,
                                  ckpt_error *err)
 {
     ckpt_str key = id->view ? id->view_key : id->key;
@@ -245,7 +245,7 @@ static ckpt_status keyed_storage(ckpt__torch *t, const ckpt__node *p, const ckpt
     return status;
 }
 
-static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__node *p, size_t *number, ckpt_error *err)
+static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__pickle_node *p, size_t *number, ckpt_error *err)
 {
     ckpt__torch_id id;
     const ckpt__zip_record *r = NULL;
@@ -270,7 +270,7 @@ static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__node *p, size_
 }
 
 /* Each call makes a storage of its own, even of the same bytes. */
-static ckpt_status nested_storage(ckpt__torch *t, const ckpt__node *node, size_t *number, ckpt_error *err)
+static ckpt_status nested_storage(ckpt__torch *t, const ckpt__pickle_node *node, size_t *number, ckpt_error *err)
 {
     const ckpt__torch_nested *nested = NULL;
     int known = ckpt__index_storage_of(t->index, node, number);
@@ -284,7 +284,7 @@ static ckpt_status nested_storage(ckpt__torch *t, const ckpt__node *node, size_t
     return status;
 }
 
-ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *node, size_t *number, ckpt_error *err)
+ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__pickle_node *node, size_t *number, ckpt_error *err)
 {
     if (ckpt__torch_is_nested(node))
         return nested_storage(t, node, number, err);
@@ -293,7 +293,7 @@ ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *node, size_
     return persistent_storage(t, node, number, err);
 }
 
-bool ckpt__torch_storage_type(ckpt__torch *t, const ckpt__node *node, ckpt_dtype *dtype, bool *untyped)
+bool ckpt__torch_storage_type(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_dtype *dtype, bool *untyped)
 {
     const ckpt__torch_nested *nested = NULL;
     if (node->kind == CKPT__P_PERSISTENT)

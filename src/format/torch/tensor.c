@@ -7,23 +7,24 @@ enum { MAX_NESTING = 8 };
 
 typedef struct call {
     ckpt__torch *t;
-    const ckpt__node *node; /* for messages */
-    const ckpt__node *args;
+    const ckpt__pickle_node *node; /* for messages */
+    const ckpt__pickle_node *args;
     int depth;
     ckpt_error *err;
 } call;
 
 typedef ckpt__torch_spec spec;
 
-static ckpt_status parse_call(const call *outer, const ckpt__node *callable, const ckpt__node *args, spec *out);
-static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *out);
+static ckpt_status parse_call(const call *outer, const ckpt__pickle_node *callable, const ckpt__pickle_node *args,
+                              spec *out);
+static ckpt_status parse_node(const call *outer, const ckpt__pickle_node *node, spec *out);
 
 static ckpt_status bad(const call *c, const char *what)
 {
     return ckpt__torch_fail(c->t, CKPT_E_FORMAT, c->node, c->err, "a tensor %s", what);
 }
 
-static const ckpt__node *arg(const call *c, size_t i)
+static const ckpt__pickle_node *arg(const call *c, size_t i)
 {
     return ckpt__torch_item(c->args, i);
 }
@@ -32,7 +33,7 @@ static const ckpt__node *arg(const call *c, size_t i)
 
 static ckpt_status get_int(const call *c, size_t i, int64_t *out)
 {
-    const ckpt__node *n = arg(c, i);
+    const ckpt__pickle_node *n = arg(c, i);
     if (!n || n->kind != CKPT__P_INT)
         return bad(c, "whose offset is no int of 64 bits");
     *out = n->u.integer;
@@ -42,12 +43,12 @@ static ckpt_status get_int(const call *c, size_t i, int64_t *out)
 /* True where it is absent or not a bool: files of several ages differ in their last arguments. */
 static bool get_bool(const call *c, size_t i)
 {
-    const ckpt__node *n = arg(c, i);
+    const ckpt__pickle_node *n = arg(c, i);
     return n && n->kind == CKPT__P_BOOL && n->boolean;
 }
 
 /* A tuple, a list, or torch.Size((...)) of ints. */
-static ckpt_status get_ints(const call *c, const ckpt__node *n, const int64_t **out, size_t *count)
+static ckpt_status get_ints(const call *c, const ckpt__pickle_node *n, const int64_t **out, size_t *count)
 {
     if (n && n->kind == CKPT__P_OBJECT && ckpt__pickle_is_global(n->u.object->callable, "torch", "Size"))
         n = ckpt__torch_item(n->u.object->args, 0);
@@ -58,7 +59,7 @@ static ckpt_status get_ints(const call *c, const ckpt__node *n, const int64_t **
     if (!values)
         return ckpt__torch_no_memory(c->t, c->err);
     for (size_t i = 0; i < *count; i++) {
-        const ckpt__node *item = ckpt__torch_item(n, i);
+        const ckpt__pickle_node *item = ckpt__torch_item(n, i);
         if (item->kind != CKPT__P_INT)
             return bad(c, "whose size or stride holds something else than ints of 64 bits");
         values[i] = item->u.integer;
@@ -87,7 +88,7 @@ static ckpt_status get_geometry(const call *c, size_t size_at, size_t stride_at,
 
 static ckpt_status get_dtype(const call *c, size_t i, ckpt_dtype *out)
 {
-    const ckpt__node *n = arg(c, i);
+    const ckpt__pickle_node *n = arg(c, i);
     *out = ckpt__torch_dtype(n);
     if (*out != CKPT_DTYPE_NONE)
         return CKPT_OK;
@@ -99,7 +100,7 @@ static ckpt_status get_dtype(const call *c, size_t i, ckpt_dtype *out)
 /* The dtype of a storage is that of its class; UntypedStorage has none of its own. */
 static ckpt_status get_storage(const call *c, size_t i, spec *out, bool *untyped)
 {
-    const ckpt__node *n = arg(c, i);
+    const ckpt__pickle_node *n = arg(c, i);
     ckpt_status status = ckpt__torch_storage_of(c->t, n, &out->storage, c->err);
     if (status < 0)
         return status;
@@ -112,14 +113,15 @@ static ckpt_status get_storage(const call *c, size_t i, spec *out, bool *untyped
 /* torch.device('cuda', 1), torch.device('cuda:1') or a str -> "cuda:1". */
 static ckpt_status get_device(const call *c, size_t i, ckpt_str *out)
 {
-    const ckpt__node *n = arg(c, i);
+    const ckpt__pickle_node *n = arg(c, i);
     if (n && n->kind == CKPT__P_STR) {
         *out = n->u.text;
         return CKPT_OK;
     }
     if (!n || n->kind != CKPT__P_OBJECT || !ckpt__pickle_is_global(n->u.object->callable, "torch", "device"))
         return bad(c, "whose device is neither a str nor a torch.device");
-    const ckpt__node *type = ckpt__torch_item(n->u.object->args, 0), *index = ckpt__torch_item(n->u.object->args, 1);
+    const ckpt__pickle_node *type = ckpt__torch_item(n->u.object->args, 0),
+                            *index = ckpt__torch_item(n->u.object->args, 1);
     if (!type || type->kind != CKPT__P_STR || (index && index->kind != CKPT__P_INT))
         return bad(c, "whose torch.device is not of a str and an int");
     ckpt__buf b = {0};
@@ -143,7 +145,7 @@ static ckpt_status add_parts(const call *c, spec *out, const ckpt__torch_part *p
 }
 
 /* A part is described once however many tensors share it: parts of parts would double with every level otherwise. */
-static ckpt_status part_of(const call *c, ckpt_str name, const ckpt__node *node, ckpt__torch_part *out)
+static ckpt_status part_of(const call *c, ckpt_str name, const ckpt__pickle_node *node, ckpt__torch_part *out)
 {
     if (!ckpt__torch_is_tensor(node))
         return bad(c, "with a part that is no tensor");
@@ -213,7 +215,7 @@ static ckpt_status rebuild_qtensor(const call *c, spec *out)
     if (status < 0)
         return status;
     out->requires_grad = get_bool(c, 5);
-    const ckpt__node *q = arg(c, 4), *scheme = ckpt__torch_item(q, 0);
+    const ckpt__pickle_node *q = arg(c, 4), *scheme = ckpt__torch_item(q, 0);
     if (!scheme || scheme->kind != CKPT__P_GLOBAL || !ckpt__str_is(scheme->u.global->module, "torch"))
         return bad(c, "without a quantization scheme");
     out->quantizer = scheme->u.global->name;
@@ -312,7 +314,7 @@ static ckpt_status rebuild_from_numpy(const call *c, spec *out)
 /* func, type, args, state: a tensor with attributes, or of a subclass */
 static ckpt_status rebuild_from_type(const call *c, spec *out)
 {
-    const ckpt__node *type = arg(c, 1), *state = arg(c, 3);
+    const ckpt__pickle_node *type = arg(c, 1), *state = arg(c, 3);
     if (!type)
         return bad(c, "of no type");
     if (ckpt__torch_dtype(type) != CKPT_DTYPE_NONE &&
@@ -331,7 +333,7 @@ static ckpt_status rebuild_from_type(const call *c, spec *out)
         if (!out->class_name.data)
             return ckpt__torch_no_memory(c->t, c->err);
     }
-    const ckpt__node *is_buffer = ckpt__pickle_get(state, "_is_buffer");
+    const ckpt__pickle_node *is_buffer = ckpt__pickle_get(state, "_is_buffer");
     out->is_buffer = is_buffer && is_buffer->kind == CKPT__P_BOOL && is_buffer->boolean;
     return CKPT_OK;
 }
@@ -341,10 +343,10 @@ static ckpt_status rebuild_from_type(const call *c, spec *out)
 /* layout: torch.serialization._get_layout('torch.sparse_coo') */
 static ckpt_status get_layout(const call *c, size_t i, ckpt_str *out)
 {
-    const ckpt__node *n = arg(c, i);
+    const ckpt__pickle_node *n = arg(c, i);
     bool called = n && n->kind == CKPT__P_OBJECT &&
                   ckpt__pickle_is_global(n->u.object->callable, "torch.serialization", "_get_layout");
-    const ckpt__node *name = called ? ckpt__torch_item(n->u.object->args, 0) : NULL;
+    const ckpt__pickle_node *name = called ? ckpt__torch_item(n->u.object->args, 0) : NULL;
     if (!name || name->kind != CKPT__P_STR || name->u.text.size <= 6 || memcmp(name->u.text.data, "torch.", 6) != 0)
         return bad(c, "whose layout is not told");
     out->data = name->u.text.data + 6;
@@ -399,7 +401,7 @@ static ckpt_status rebuild_sparse(const call *c, spec *out)
         return status;
     bool is_coo = ckpt__str_is(out->layout, "sparse_coo");
     size_t n = is_coo ? 2 : 3, sizes = 0;
-    const ckpt__node *data = arg(c, 1);
+    const ckpt__pickle_node *data = arg(c, 1);
     ckpt__torch_part parts[3];
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = part_of(c, ckpt__s(is_coo ? coo[i] : compressed[i]), ckpt__torch_item(data, i), &parts[i]);
@@ -432,11 +434,11 @@ static ckpt_status rebuild_nested(const call *c, spec *out)
 
 enum { MAX_PARTS = 64 };
 
-static ckpt_status dict_parts(const call *c, const ckpt__node *dict, ckpt__torch_part *parts, size_t *n)
+static ckpt_status dict_parts(const call *c, const ckpt__pickle_node *dict, ckpt__torch_part *parts, size_t *n)
 {
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && dict && dict->kind == CKPT__P_DICT && i < dict->u.list.count; i += 2) {
-        const ckpt__node *key = dict->u.list.items[i], *value = dict->u.list.items[i + 1];
+        const ckpt__pickle_node *key = dict->u.list.items[i], *value = dict->u.list.items[i + 1];
         if (key->kind != CKPT__P_STR || !ckpt__torch_is_tensor(value) ||
             ckpt__pickle_get(dict, key->u.text.data) != value)
             continue;
@@ -452,7 +454,7 @@ static ckpt_status rebuild_jagged(const call *c, spec *out)
 {
     ckpt__torch_part parts[MAX_PARTS];
     size_t n = 0;
-    const ckpt__node *grad = ckpt__pickle_get(arg(c, 0), "requires_grad");
+    const ckpt__pickle_node *grad = ckpt__pickle_get(arg(c, 0), "requires_grad");
     ckpt_status status = dict_parts(c, arg(c, 0), parts, &n);
     if (status == CKPT_OK)
         status = dict_parts(c, ckpt__pickle_get(arg(c, 0), "_metadata_cache"), parts, &n);
@@ -465,7 +467,7 @@ static ckpt_status rebuild_jagged(const call *c, spec *out)
 }
 
 /* The tensors among a wrapper's attributes; state is a dict, or (dict, slots). */
-static ckpt_status wrapper_parts(const call *c, const ckpt__node *state, spec *out)
+static ckpt_status wrapper_parts(const call *c, const ckpt__pickle_node *state, spec *out)
 {
     ckpt__torch_part parts[MAX_PARTS];
     size_t n = 0;
@@ -519,7 +521,7 @@ static const struct {
 
 enum { FUNCTIONS = sizeof rebuilders / sizeof rebuilders[0], OLD_PARAMETER = FUNCTIONS, OLD_VARIABLE, NO_REBUILDER };
 
-static size_t look_up_rebuilder(const ckpt__node *callable)
+static size_t look_up_rebuilder(const ckpt__pickle_node *callable)
 {
     const size_t n = NO_REBUILDER;
     if (ckpt__pickle_is_global(callable, "torch.nn.parameter", "Parameter"))
@@ -537,18 +539,18 @@ static size_t look_up_rebuilder(const ckpt__node *callable)
 }
 
 /* Ten thousand tensors are rebuilt by the same node: it remembers the answer. */
-static size_t find_rebuilder(const ckpt__node *callable)
+static size_t find_rebuilder(const ckpt__pickle_node *callable)
 {
     if (!callable || callable->kind != CKPT__P_GLOBAL)
         return NO_REBUILDER;
     if (!callable->known)
-        ((ckpt__node *)(uintptr_t)callable)->known = (uint8_t)(1 + look_up_rebuilder(callable));
+        ((ckpt__pickle_node *)(uintptr_t)callable)->known = (uint8_t)(1 + look_up_rebuilder(callable));
     return callable->known - 1u;
 }
 
 /* The class of a parameter may be called with anything; it makes a tensor where a tensor is given. So does a subclass that
  * brings a function of its own along: what it makes of its arguments is not known, and it stays an object. */
-bool ckpt__torch_is_tensor(const ckpt__node *node)
+bool ckpt__torch_is_tensor(const ckpt__pickle_node *node)
 {
     for (int depth = 0; depth < MAX_NESTING; depth++) {
         if (!node || node->kind != CKPT__P_OBJECT || node->u.object->call != CKPT__P_REDUCE)
@@ -563,7 +565,8 @@ bool ckpt__torch_is_tensor(const ckpt__node *node)
     return false;
 }
 
-static ckpt_status parse_call(const call *outer, const ckpt__node *callable, const ckpt__node *args, spec *out)
+static ckpt_status parse_call(const call *outer, const ckpt__pickle_node *callable, const ckpt__pickle_node *args,
+                              spec *out)
 {
     size_t i = find_rebuilder(callable);
     if (i == NO_REBUILDER || !args || args->kind != CKPT__P_TUPLE)
@@ -583,7 +586,7 @@ static ckpt_status parse_call(const call *outer, const ckpt__node *callable, con
                : ckpt__torch_no_memory(c.t, c.err);
 }
 
-static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *out)
+static ckpt_status parse_node(const call *outer, const ckpt__pickle_node *node, spec *out)
 {
     if (!ckpt__torch_is_tensor(node))
         return bad(outer, "that is made of something else than a tensor");
@@ -591,13 +594,15 @@ static ckpt_status parse_node(const call *outer, const ckpt__node *node, spec *o
     ckpt_status status = parse_call(outer, o->callable, o->args, out);
     if (status == CKPT_OK && (o->state || o->entries.count || o->items.count))
         status = ckpt__torch_check_object(outer->t, node, find_rebuilder(o->callable) >= FUNCTIONS, outer->err);
-    const ckpt__node *grad = ckpt__torch_item(o->state, 0); /* their state was (requires_grad, volatile, hooks) */
+    const ckpt__pickle_node *grad =
+        ckpt__torch_item(o->state, 0); /* their state was (requires_grad, volatile, hooks) */
     if (find_rebuilder(o->callable) >= FUNCTIONS && grad && grad->kind == CKPT__P_BOOL)
         out->requires_grad = grad->boolean;
     return status;
 }
 
-ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_tensor **out, ckpt_error *err)
+ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__pickle_node *node, ckpt__torch_tensor **out,
+                                  ckpt_error *err)
 {
     call c = {t, node, NULL, 0, err};
     ckpt__torch_part self = {{NULL, 0}, NULL};

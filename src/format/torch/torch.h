@@ -23,8 +23,6 @@
 #include "codec/zip.h"
 #include "format/format.h"
 
-typedef ckpt__pickle_node ckpt__node;
-
 /* What a rebuild call describes: a tensor before it has a name. torch shares nodes, so one description may be listed under
  * several names. In t->specs, until the file is read; texts are in the arena of the index, shape and strides have ndim entries
  * there. */
@@ -40,8 +38,8 @@ typedef struct ckpt__torch_spec {
     bool requires_grad, conj, neg, is_buffer;
     const struct ckpt__torch_part *parts;
     size_t part_count;
-    const ckpt__node *state; /* attributes, or NULL */
-    const ckpt__node *quantizer_args;
+    const ckpt__pickle_node *state; /* attributes, or NULL */
+    const ckpt__pickle_node *quantizer_args;
 } ckpt__torch_spec;
 
 /* A TENSOR value, with what it was made of. */
@@ -59,7 +57,7 @@ typedef struct ckpt__torch_part {
 /* What a persistent id says: ('storage', class, key, location, numel), and before 1.6 a sixth item: None, or (key,
  * offset, numel) of a view, which is a storage of its own inside the one that the rest describes. */
 typedef struct ckpt__torch_id {
-    const ckpt__node *storage_class;
+    const ckpt__pickle_node *storage_class;
     ckpt_str key, location; /* "0", "cuda:0"; location data NULL: None */
     int64_t numel;          /* elements of `dtype` */
     ckpt_dtype dtype;
@@ -78,7 +76,7 @@ typedef struct ckpt__torch_place {
 
 /* A storage that some persistent id named: its first id, because others of the same key must say the same. */
 typedef struct ckpt__torch_storage {
-    const ckpt__node *first;
+    const ckpt__pickle_node *first;
     size_t number;                  /* in the index */
     const ckpt__zip_record *record; /* that of its place */
 } ckpt__torch_storage;
@@ -135,7 +133,7 @@ typedef struct ckpt__torch {
     struct ckpt__torch_pair *pairs; /* of the dict that is looked at */
     size_t pair_capacity;
     ckpt__buf spelt; /* a key */
-    const ckpt__node **work;
+    const ckpt__pickle_node **work;
     size_t work_count, work_capacity; /* nodes whose values are to be filled, or have been */
     ckpt__torch_tensor **tensors;
     size_t tensor_count, tensor_capacity;
@@ -145,7 +143,7 @@ typedef struct ckpt__torch {
 } ckpt__torch;
 
 /* CKPT_E_FORMAT (or another): "byte N: <message>", about a node. */
-ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckpt__node *node, ckpt_error *err,
+ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckpt__pickle_node *node, ckpt_error *err,
                              const char *format, ...) CKPT__PRINTF(5, 6);
 ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err);
 /* torch.load raises on the file, with weights_only=False too: the finding torch-refuses, with the first line of torch's error.
@@ -164,34 +162,34 @@ void ckpt__torch_release(ckpt__torch *t);
 
 /* ---- names */
 /* "module.Class" of a GLOBAL node, by the names that Python 3 uses today. data NULL: no memory. */
-ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__node *global);
+ckpt_str ckpt__torch_class(ckpt__torch *t, const ckpt__pickle_node *global);
 /* FloatStorage -> float32, ...; false where it is no storage class. UntypedStorage: CKPT_U8 with *untyped. */
-bool ckpt__torch_storage_dtype(const ckpt__node *global, ckpt_dtype *dtype, bool *untyped);
+bool ckpt__torch_storage_dtype(const ckpt__pickle_node *global, ckpt_dtype *dtype, bool *untyped);
 /* `torch float32` -> CKPT_F32; CKPT_DTYPE_NONE where it is none. */
-ckpt_dtype ckpt__torch_dtype(const ckpt__node *global);
+ckpt_dtype ckpt__torch_dtype(const ckpt__pickle_node *global);
 
 /* ---- looking at nodes */
 /* Item i of a TUPLE or LIST; NULL where there is none. */
-const ckpt__node *ckpt__torch_item(const ckpt__node *sequence, size_t i);
-size_t ckpt__torch_length(const ckpt__node *sequence); /* 0 for what is no TUPLE or LIST */
+const ckpt__pickle_node *ckpt__torch_item(const ckpt__pickle_node *sequence, size_t i);
+size_t ckpt__torch_length(const ckpt__pickle_node *sequence); /* 0 for what is no TUPLE or LIST */
 /* The class of what a node would be: of an object what it calls, of a global itself. data NULL: neither. */
-ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node);
+ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__pickle_node *node);
 /* "module.Outer.Inner" of a GLOBAL, or of the getattr by which a class in a class is found; "(result of a call)" of others. */
-ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__node *node);
+ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__pickle_node *node);
 /* BYTES and BYTEARRAY as they are; a latin-1 str through _codecs.encode (how protocols 0 to 2 write bytes) decoded. */
-bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out);
+bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_str *out);
 
 /* ---- storages */
 /* The number of the storage that a node stands for: a persistent id, or a call of torch.storage._load_from_bytes. */
-ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__node *node, size_t *number, ckpt_error *err);
+ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__pickle_node *node, size_t *number, ckpt_error *err);
 /* What its class says of its elements; after ckpt__torch_storage_of. */
-bool ckpt__torch_storage_type(ckpt__torch *t, const ckpt__node *node, ckpt_dtype *dtype, bool *untyped);
-ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__node *persistent, ckpt__torch_id *out,
+bool ckpt__torch_storage_type(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_dtype *dtype, bool *untyped);
+ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__pickle_node *persistent, ckpt__torch_id *out,
                                  ckpt_error *err);
 /* Bytes that so many elements take; false where they overflow. */
 bool ckpt__torch_storage_size(const ckpt__torch_id *id, int64_t numel, uint64_t *nbytes);
 /* The class of ('module', class, path, source), which torch before 1.6 writes for the class of a module; else NULL. */
-const ckpt__node *ckpt__torch_module(const ckpt__node *persistent);
+const ckpt__pickle_node *ckpt__torch_module(const ckpt__pickle_node *persistent);
 
 /* ---- the format before 1.6 */
 /* Five pickles at `bytes`, of which `held` are there; with salvage they may end behind the fourth. The raw storages follow
@@ -205,7 +203,7 @@ typedef struct ckpt__torch_legacy_input {
 ckpt_status ckpt__torch_legacy_open(ckpt__torch *t, const ckpt__torch_legacy_input *input, ckpt_error *err);
 void ckpt__torch_legacy_free(struct ckpt__torch_legacy *legacy);
 bool ckpt__torch_is_legacy(const unsigned char *head, size_t n);
-ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+ckpt_status ckpt__torch_legacy_place(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
                                      ckpt__torch_place *out, ckpt_error *err);
 
 /* ---- salvage */
@@ -223,65 +221,67 @@ void ckpt__torch_salvage_place(ckpt__torch *t, const ckpt__zip_record *r, uint64
 ckpt_status ckpt__torch_note_salvaged(ckpt__torch *t, ckpt_error *err);
 
 /* ---- what a native file keeps */
-ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__node *p, const ckpt__torch_id *id,
+ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__pickle_node *p, const ckpt__torch_id *id,
                                    ckpt__torch_place *out, ckpt_error *err);
 
 /* ---- files in bytes */
-bool ckpt__torch_is_nested(const ckpt__node *node);
+bool ckpt__torch_is_nested(const ckpt__pickle_node *node);
 typedef struct ckpt__torch_nested {
     bool good;
     ckpt__torch_id id;
     ckpt__torch_place place;
 } ckpt__torch_nested;
 /* Fills a new entry, or finds it; CKPT_E_FORMAT and the like where the bytes are no such file of one storage. */
-ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__node *node, const ckpt__torch_nested **out,
+ckpt_status ckpt__torch_nested_of(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__torch_nested **out,
                                   ckpt_error *err);
 
 /* ---- tensors */
-bool ckpt__torch_is_tensor(const ckpt__node *node);
+bool ckpt__torch_is_tensor(const ckpt__pickle_node *node);
 /* Sets the spec of the node's value. */
-ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_tensor **out, ckpt_error *err);
+ckpt_status ckpt__torch_tensor_of(ckpt__torch *t, const ckpt__pickle_node *node, ckpt__torch_tensor **out,
+                                  ckpt_error *err);
 
 /* "sparse_coo" for 1, ...: the numbers that libtorch's own pickler writes; NULL where it is none of a sparse layout. */
 const char *ckpt__torch_layout_name(int64_t number);
 
 /* A tensor class of torch itself: torch.Tensor, torch.FloatTensor, torch.nn.parameter.Parameter, ... */
-bool ckpt__torch_is_tensor_class(const ckpt__node *callable);
+bool ckpt__torch_is_tensor_class(const ckpt__pickle_node *callable);
 /* The same of an object that is no tensor: its state, what it calls. */
-bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str class_name, const ckpt__node *state);
+bool ckpt__torch_check_build(ckpt__torch *t, ckpt_str class_name, const ckpt__pickle_node *state);
 bool ckpt__torch_check_callable(ckpt__torch *t, const ckpt__pickle_object *object);
 /* Do indices, values and size of a sparse tensor go together? */
 bool ckpt__torch_check_sparse(ckpt__torch *t, const ckpt__torch_spec *indices, const ckpt__torch_spec *values,
                               size_t sizes);
-bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__node *object);
-ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__node *object,
+bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__pickle_node *object);
+ckpt_status ckpt__torch_fail_class(const ckpt__torch *t, const ckpt__pickle_node *object,
                                    ckpt_error *err); /* one that is called */
 /* calls.c: does torch take this call of a rebuild function (by its name), which describes *spec? What it raises on is a
  * finding. False: no memory. */
-bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__node *args, const ckpt__torch_spec *spec);
+bool ckpt__torch_check_call(ckpt__torch *t, ckpt_str name, const ckpt__pickle_node *args, const ckpt__torch_spec *spec);
 /* What nearly all calls are: six arguments of _rebuild_tensor_v2, three of _rebuild_parameter, and of a dtype that may require
  * a gradient. */
-static inline bool ckpt__torch_usual_call(ckpt_dtype dtype, const ckpt__node *args, size_t count, size_t grad)
+static inline bool ckpt__torch_usual_call(ckpt_dtype dtype, const ckpt__pickle_node *args, size_t count, size_t grad)
 {
-    const ckpt__node *flag = args->u.list.count == count ? args->u.list.items[grad] : NULL;
-    const ckpt__node *hooks = flag ? args->u.list.items[count - 1] : NULL;
+    const ckpt__pickle_node *flag = args->u.list.count == count ? args->u.list.items[grad] : NULL;
+    const ckpt__pickle_node *hooks = flag ? args->u.list.items[count - 1] : NULL;
     return flag && flag->kind == CKPT__P_BOOL && (!flag->boolean || ckpt_dtype_is_float(dtype)) &&
            (hooks->kind != CKPT__P_OBJECT || (!hooks->u.object->state && hooks->u.object->args->u.list.count == 0 &&
                                               hooks->u.object->callable->kind == CKPT__P_GLOBAL));
 }
 /* "conj" and "neg" of the last argument, which torch applies where they are there, whatever their value. An error: what it is
  * cannot be told. */
-ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__node *node, const ckpt__node *bits,
+ckpt_status ckpt__torch_lazy_bits(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__pickle_node *bits,
                                   ckpt__torch_spec *spec, ckpt_error *err);
 /* A tensor's attributes, of which some replace its content: an error. */
-ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__node *node, const ckpt__node *state, ckpt_error *err);
+ckpt_status ckpt__torch_check_state(ckpt__torch *t, const ckpt__pickle_node *node, const ckpt__pickle_node *state,
+                                    ckpt_error *err);
 /* What BUILD, SETITEM and APPEND do to a tensor: an error, but for the (requires_grad, volatile, hooks) of old parameters. */
-ckpt_status ckpt__torch_check_object(ckpt__torch *t, const ckpt__node *node, bool old, ckpt_error *err);
+ckpt_status ckpt__torch_check_object(ckpt__torch *t, const ckpt__pickle_node *node, bool old, ckpt_error *err);
 
 /* ---- values */
 ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err); /* sets index->root */
 /* The value of a node, made when first asked for and filled later; NULL: no memory. */
-ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__node *node);
+ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__pickle_node *node);
 /* Its parts, for the handlers of single classes. False: no memory. */
 bool ckpt__torch_set_items(ckpt__torch *t, ckpt_value *v, const ckpt__pickle_list *first,
                            const ckpt__pickle_list *then);
@@ -293,7 +293,7 @@ bool ckpt__torch_set_entries(ckpt__torch *t, ckpt_value *v, const ckpt__pickle_l
  * same characters) the first stays, at its place, with the last value. entries has room for all; *n of them are left, as nodes.
  * False: no memory. */
 typedef struct ckpt__torch_pair {
-    const ckpt__node *key, *value;
+    const ckpt__pickle_node *key, *value;
 } ckpt__torch_pair;
 bool ckpt__torch_merge_keys(ckpt__torch *t, ckpt__torch_pair *pairs, size_t *n);
 
@@ -305,23 +305,23 @@ typedef struct ckpt__torch_array {
     uint64_t itemsize;
     bool object, fortran;
     uint32_t ndim;
-    const int64_t *shape;      /* ndim sizes, in the arena */
-    ckpt_str bytes;            /* borrowed from the pickle; of an object array none */
-    const ckpt__node *objects; /* of an object array: a LIST */
+    const int64_t *shape;             /* ndim sizes, in the arena */
+    ckpt_str bytes;                   /* borrowed from the pickle; of an object array none */
+    const ckpt__pickle_node *objects; /* of an object array: a LIST */
 } ckpt__torch_array;
 /* Is node a numpy array or scalar whose bytes are all there? */
-bool ckpt__torch_array_of(ckpt__torch *t, const ckpt__node *node, ckpt__torch_array *out, bool *scalar);
+bool ckpt__torch_array_of(ckpt__torch *t, const ckpt__pickle_node *node, ckpt__torch_array *out, bool *scalar);
 /* "numpy.float32" and "numpy.dtypes.Float32DType"; data NULL where numpy has no such class. */
 ckpt_str ckpt__torch_scalar_class(ckpt__torch *t, char kind, uint64_t itemsize);
-ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__node *dtype);
+ckpt_str ckpt__torch_dtype_class(ckpt__torch *t, const ckpt__pickle_node *dtype);
 
 /* ---- libtorch in C++ and TorchScript */
 /* An object of a class of TorchScript; and its value, class_name, items and entries being set. */
-bool ckpt__torch_is_script(const ckpt__node *node);
+bool ckpt__torch_is_script(const ckpt__pickle_node *node);
 bool ckpt__torch_script_object(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v);
 /* A call of torch.jit._pickle that says the type of a list or dict: that list or dict; NULL where it is none. And the
  * handler that makes its value. */
-const ckpt__node *ckpt__torch_untagged(const ckpt__node *node);
+const ckpt__pickle_node *ckpt__torch_untagged(const ckpt__pickle_node *node);
 bool ckpt__torch_typed(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v);
 /* Optimizers: the number in "param_groups/3" and "params/3"; the role of "exp_average_buffers/3" (before 1.5). */
 bool ckpt__torch_old_optimizer(const ckpt_value *parent, ckpt_tensor_info *info);
@@ -331,7 +331,7 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err);
 
 /* ---- DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL where the attributes are not those of one.
  * False: no memory. */
-bool ckpt__torch_placements(ckpt__torch *t, const ckpt__node *state, ckpt_str *out);
+bool ckpt__torch_placements(ckpt__torch *t, const ckpt__pickle_node *state, ckpt_str *out);
 
 /* ---- listing */
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckpt__node *node, ckpt_error *err,
+ckpt_status ckpt__torch_fail(const ckpt__torch *t, ckpt_status status, const ckpt__pickle_node *node, ckpt_error *err,
                              const char *format, ...)
 {
     char text[600];
@@ -35,7 +35,7 @@ ckpt_status ckpt__torch_no_memory(const ckpt__torch *t, ckpt_error *err)
 
 /* ---- looking at nodes */
 
-static const ckpt__pickle_list *list_of(const ckpt__node *node)
+static const ckpt__pickle_list *list_of(const ckpt__pickle_node *node)
 {
     static const ckpt__pickle_list none = {NULL, 0, 0};
     bool is_list = node && (node->kind == CKPT__P_TUPLE || node->kind == CKPT__P_LIST || node->kind == CKPT__P_SET ||
@@ -43,18 +43,18 @@ static const ckpt__pickle_list *list_of(const ckpt__node *node)
     return is_list ? &node->u.list : &none;
 }
 
-static const ckpt__pickle_list *dict_of(const ckpt__node *node)
+static const ckpt__pickle_list *dict_of(const ckpt__pickle_node *node)
 {
     static const ckpt__pickle_list none = {NULL, 0, 0};
     return node && node->kind == CKPT__P_DICT ? &node->u.list : &none;
 }
 
-size_t ckpt__torch_length(const ckpt__node *node)
+size_t ckpt__torch_length(const ckpt__pickle_node *node)
 {
     return list_of(node)->count;
 }
 
-const ckpt__node *ckpt__torch_item(const ckpt__node *node, size_t i)
+const ckpt__pickle_node *ckpt__torch_item(const ckpt__pickle_node *node, size_t i)
 {
     const ckpt__pickle_list *list = list_of(node);
     return i < list->count ? list->items[i] : NULL;
@@ -78,18 +78,18 @@ static bool decode_latin1(ckpt__torch *t, ckpt_str text, ckpt_str *out)
     return bytes != NULL;
 }
 
-static bool is_encode(const ckpt__node *node)
+static bool is_encode(const ckpt__pickle_node *node)
 {
     return node->kind == CKPT__P_OBJECT && node->u.object->call == CKPT__P_REDUCE &&
            ckpt__pickle_is_global(node->u.object->callable, "_codecs", "encode");
 }
 
-static bool is_builtin(const ckpt__node *global, const char *name)
+static bool is_builtin(const ckpt__pickle_node *global, const char *name)
 {
     return ckpt__pickle_is_global(global, "__builtin__", name) || ckpt__pickle_is_global(global, "builtins", name);
 }
 
-bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out)
+bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_str *out)
 {
     if (!node)
         return false;
@@ -98,8 +98,8 @@ bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out)
         return true;
     }
     if (is_encode(node)) {
-        const ckpt__node *text = ckpt__torch_item(node->u.object->args, 0),
-                         *codec = ckpt__torch_item(node->u.object->args, 1);
+        const ckpt__pickle_node *text = ckpt__torch_item(node->u.object->args, 0),
+                                *codec = ckpt__torch_item(node->u.object->args, 1);
         return text && text->kind == CKPT__P_STR && codec && codec->kind == CKPT__P_STR &&
                (ckpt__str_is(codec->u.text, "latin1") || ckpt__str_is(codec->u.text, "latin-1")) &&
                decode_latin1(t, text->u.text, out);
@@ -117,29 +117,30 @@ bool ckpt__torch_bytes(ckpt__torch *t, const ckpt__node *node, ckpt_str *out)
     return false;
 }
 
-static bool is_getattr(const ckpt__node *node)
+static bool is_getattr(const ckpt__pickle_node *node)
 {
-    const ckpt__node *name = node && node->kind == CKPT__P_OBJECT ? ckpt__torch_item(node->u.object->args, 1) : NULL;
+    const ckpt__pickle_node *name =
+        node && node->kind == CKPT__P_OBJECT ? ckpt__torch_item(node->u.object->args, 1) : NULL;
     return name && name->kind == CKPT__P_STR && node->u.object->call == CKPT__P_REDUCE &&
            is_builtin(node->u.object->callable, "getattr");
 }
 
 /* What protocols 2 and 3 call for NEWOBJ_EX: functools.partial(C.__new__, C, ...), whose state is (function, arguments,
  * keywords, attributes). NULL: this is none. */
-static const ckpt__node *new_of(const ckpt__node *node)
+static const ckpt__pickle_node *new_of(const ckpt__pickle_node *node)
 {
     bool partial = node->kind == CKPT__P_OBJECT && node->u.object->state &&
                    ckpt__pickle_is_global(node->u.object->callable, "functools", "partial");
-    const ckpt__node *state = partial ? node->u.object->state : NULL, *function = ckpt__torch_item(state, 0);
+    const ckpt__pickle_node *state = partial ? node->u.object->state : NULL, *function = ckpt__torch_item(state, 0);
     bool makes = is_getattr(function) && ckpt__str_is(function->u.object->args->u.list.items[1]->u.text, "__new__");
     return makes ? ckpt__torch_item(ckpt__torch_item(state, 1), 0) : NULL;
 }
 
 /* getattr(Outer, 'Inner'), which is how protocols below 4 write what lies in a class: "module.Outer.Inner". */
-ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__node *node)
+ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__pickle_node *node)
 {
     enum { DEEPEST = 8 };
-    const ckpt__node *names[DEEPEST];
+    const ckpt__pickle_node *names[DEEPEST];
     size_t n = 0;
     for (; n < DEEPEST && is_getattr(node); node = ckpt__torch_item(node->u.object->args, 0))
         names[n++] = ckpt__torch_item(node->u.object->args, 1);
@@ -160,7 +161,7 @@ ckpt_str ckpt__torch_path(ckpt__torch *t, const ckpt__node *node)
     return out;
 }
 
-ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node)
+ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__pickle_node *node)
 {
     if (node->kind == CKPT__P_OBJECT)
         node = node->u.object->callable;
@@ -172,7 +173,7 @@ ckpt_str ckpt__torch_callable(ckpt__torch *t, const ckpt__node *node)
 /* ---- making values */
 
 /* What is made of no other nodes is filled here and now: nothing of it can fail. */
-static bool fill_leaf(const ckpt__node *node, ckpt_value *v)
+static bool fill_leaf(const ckpt__pickle_node *node, ckpt_value *v)
 {
     static const ckpt_kind kinds[] = {
         [CKPT__P_NONE] = CKPT_V_NONE,     [CKPT__P_BOOL] = CKPT_V_BOOL,           [CKPT__P_INT] = CKPT_V_INT,
@@ -193,7 +194,7 @@ static bool fill_leaf(const ckpt__node *node, ckpt_value *v)
     return true;
 }
 
-ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__node *node)
+ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__pickle_node *node)
 {
     if (node->user)
         return node->user;
@@ -202,7 +203,7 @@ ckpt_value *ckpt__torch_value_of(ckpt__torch *t, const ckpt__node *node)
     if (!v)
         return NULL;
     v->origin = node;
-    ((ckpt__node *)(uintptr_t)node)->user = v; /* nodes are ours; they are const where they are only looked at */
+    ((ckpt__pickle_node *)(uintptr_t)node)->user = v; /* nodes are ours; they are const where they are only looked at */
     if (fill_leaf(node, v))
         return v;
     if (!ckpt__arena_grow(t->arena, &t->work, &t->work_capacity, t->work_count + 1, sizeof *t->work))
@@ -235,7 +236,7 @@ bool ckpt__torch_set_entries(ckpt__torch *t, ckpt_value *v, const ckpt__pickle_l
     if (!entries || !ckpt__grow(&t->pairs, &t->pair_capacity, n, sizeof *t->pairs))
         return false;
     for (size_t i = 0; i < n; i++) {
-        ckpt__node *const *pair = i < m ? first->items + 2 * i : then->items + 2 * (i - m);
+        ckpt__pickle_node *const *pair = i < m ? first->items + 2 * i : then->items + 2 * (i - m);
         t->pairs[i] = (ckpt__torch_pair){pair[0], pair[1]};
     }
     if (!ckpt__torch_merge_keys(t, t->pairs, &n))
@@ -276,7 +277,7 @@ static bool on_encode(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *
 
 static bool on_bytearray(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
-    const ckpt__node *from = ckpt__torch_item(o->args, 0), *codec = ckpt__torch_item(o->args, 1);
+    const ckpt__pickle_node *from = ckpt__torch_item(o->args, 0), *codec = ckpt__torch_item(o->args, 1);
     ckpt_str text = {"", 0};
     if (!from)
         return make_bytes(v, CKPT_V_BYTEARRAY, text);
@@ -293,7 +294,7 @@ static bool on_bytearray(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_valu
  */
 static bool on_ordered_dict(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
-    const ckpt__node *pairs = ckpt__torch_item(o->args, 0);
+    const ckpt__pickle_node *pairs = ckpt__torch_item(o->args, 0);
     ckpt__pickle_list flat = {NULL, 0, 0};
     size_t n = ckpt__torch_length(pairs);
     if (n > UINT32_MAX / 2)
@@ -305,7 +306,7 @@ static bool on_ordered_dict(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_v
         if (!flat.items)
             return false;
         for (size_t i = 0; i < n; i++) {
-            const ckpt__node *pair = ckpt__torch_item(pairs, i);
+            const ckpt__pickle_node *pair = ckpt__torch_item(pairs, i);
             if (ckpt__torch_length(pair) != 2)
                 return true; /* something else: opaque */
             flat.items[flat.count++] = pair->u.list.items[0];
@@ -336,7 +337,7 @@ static bool on_counter(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value 
 /* torch.serialization._get_layout('torch.strided') */
 static bool on_layout(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
-    const ckpt__node *name = ckpt__torch_item(o->args, 0);
+    const ckpt__pickle_node *name = ckpt__torch_item(o->args, 0);
     (void)t;
     if (name && name->kind == CKPT__P_STR) {
         v->kind = CKPT_V_CLASS;
@@ -348,7 +349,7 @@ static bool on_layout(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *
 
 static bool class_of_argument(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
-    const ckpt__node *of = ckpt__torch_item(o->args, 0);
+    const ckpt__pickle_node *of = ckpt__torch_item(o->args, 0);
     if (ckpt__torch_module(of))
         of = ckpt__torch_module(of);
     if (of && (of->kind == CKPT__P_GLOBAL || is_getattr(of)))
@@ -359,7 +360,7 @@ static bool class_of_argument(ckpt__torch *t, const ckpt__pickle_object *o, ckpt
 /* copyreg._reconstructor(class, base, state of the base): how protocols 0 and 1 make objects */
 static bool on_reconstructor(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *v)
 {
-    const ckpt__node *state = ckpt__torch_item(o->args, 2);
+    const ckpt__pickle_node *state = ckpt__torch_item(o->args, 2);
     if (!class_of_argument(t, o, v))
         return false;
     v->args = NULL;
@@ -466,7 +467,7 @@ static bool on_newobj(ckpt__torch *t, const ckpt__pickle_object *o, ckpt_value *
     return ckpt__torch_set_items(t, v, list_of(o->args), &o->items);
 }
 
-static bool fill_object(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
+static bool fill_object(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_value *v)
 {
     const ckpt__pickle_object *o = node->u.object;
     v->kind = CKPT_V_OBJECT;
@@ -494,7 +495,7 @@ static bool fill_object(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
 
 /* ---- the rest */
 
-static ckpt_status fill_tensor(ckpt__torch *t, const ckpt__node *node, ckpt_value *v, ckpt_error *err)
+static ckpt_status fill_tensor(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_value *v, ckpt_error *err)
 {
     ckpt__torch_tensor *tensor;
     v->kind = CKPT_V_TENSOR;
@@ -502,7 +503,7 @@ static ckpt_status fill_tensor(ckpt__torch *t, const ckpt__node *node, ckpt_valu
     if (status < 0)
         return status;
     v->class_name = tensor->spec->class_name;
-    const ckpt__node *state = tensor->spec->state ? tensor->spec->state : node->u.object->state;
+    const ckpt__pickle_node *state = tensor->spec->state ? tensor->spec->state : node->u.object->state;
     if (state && state->kind != CKPT__P_NONE && !(v->state = ckpt__torch_value_of(t, state)))
         return ckpt__torch_no_memory(t, err);
     if (tensor->spec->quantizer_args && !(v->args = ckpt__torch_value_of(t, tensor->spec->quantizer_args)))
@@ -515,10 +516,10 @@ static ckpt_status fill_tensor(ckpt__torch *t, const ckpt__node *node, ckpt_valu
 
 /* A storage by itself, of which torch gives back a TypedStorage, whatever class its id names; or the class of a module.
  * In a pickle that torch.save did not write it may be anything. */
-static ckpt_status fill_persistent(ckpt__torch *t, const ckpt__node *node, ckpt_value *v, ckpt_error *err)
+static ckpt_status fill_persistent(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_value *v, ckpt_error *err)
 {
     size_t number;
-    const ckpt__node *module = ckpt__torch_module(node);
+    const ckpt__pickle_node *module = ckpt__torch_module(node);
     if (module) {
         v->kind = CKPT_V_CLASS;
         v->class_name = ckpt__torch_class(t, module);
@@ -536,7 +537,7 @@ static ckpt_status fill_persistent(ckpt__torch *t, const ckpt__node *node, ckpt_
     return v->args ? CKPT_OK : ckpt__torch_no_memory(t, err);
 }
 
-static bool fill_global(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
+static bool fill_global(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_value *v)
 {
     v->class_name = ckpt__torch_class(t, node);
     bool singleton =
@@ -545,7 +546,7 @@ static bool fill_global(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
     return v->class_name.data != NULL;
 }
 
-static bool fill_plain(ckpt__torch *t, const ckpt__node *node, ckpt_value *v)
+static bool fill_plain(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_value *v)
 {
     if (node->kind == CKPT__P_LIST || node->kind == CKPT__P_TUPLE) {
         v->kind = node->kind == CKPT__P_LIST ? CKPT_V_LIST : CKPT_V_TUPLE;
@@ -569,7 +570,7 @@ ckpt_status ckpt__torch_values(ckpt__torch *t, ckpt_error *err)
     t->index->root = ckpt__torch_value_of(t, t->pickle.root);
     ckpt_status status = t->index->root ? CKPT_OK : ckpt__torch_no_memory(t, err);
     for (size_t done = 0; status == CKPT_OK && done < t->work_count;) { /* in the file's order, as its records lie */
-        const ckpt__node *node = t->work[done++];
+        const ckpt__pickle_node *node = t->work[done++];
         ckpt_value *v = node->user;
         if (done == t->work_count)
             done = t->work_count = 0;

@@ -230,8 +230,8 @@ bool ckpt__torch_is_subclass(const ckpt_value *v)
 {
     if (!ckpt__torch_is_closed(v))
         return false;
-    const ckpt__pickle_object *o = ((const ckpt__node *)v->origin)->u.object;
-    const ckpt__node *function = ckpt__torch_item(o->args, 0);
+    const ckpt__pickle_object *o = ((const ckpt__pickle_node *)v->origin)->u.object;
+    const ckpt__pickle_node *function = ckpt__torch_item(o->args, 0);
     return o->callable->kind == CKPT__P_GLOBAL && ckpt__torch_item(o->args, 2) && function->kind == CKPT__P_GLOBAL &&
            ckpt__str_among(o->callable->u.global->name, "_rebuild_from_type_v2 _rebuild_from_type") &&
            !ckpt__str_is(function->u.global->name, "_rebuild_wrapper_subclass");
@@ -239,15 +239,16 @@ bool ckpt__torch_is_subclass(const ckpt_value *v)
 
 const ckpt_value *ckpt__torch_unclass(const ckpt_value *v, ckpt__arena *a)
 {
-    const ckpt__pickle_object *o = ((const ckpt__node *)v->origin)->u.object;
-    ckpt__node *node = ckpt__arena_alloc(a, sizeof *node);
+    const ckpt__pickle_object *o = ((const ckpt__pickle_node *)v->origin)->u.object;
+    ckpt__pickle_node *node = ckpt__arena_alloc(a, sizeof *node);
     ckpt__pickle_object *call = ckpt__arena_alloc(a, sizeof *call);
     ckpt_value *made = ckpt__value_new(a, v->kind);
     if (!node || !call || !made)
         return NULL;
-    *call = (ckpt__pickle_object){.call = o->call,
-                                  .callable = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 0), /* only read */
-                                  .args = (ckpt__node *)(uintptr_t)ckpt__torch_item(o->args, 2)};
+    *call =
+        (ckpt__pickle_object){.call = o->call,
+                              .callable = (ckpt__pickle_node *)(uintptr_t)ckpt__torch_item(o->args, 0), /* only read */
+                              .args = (ckpt__pickle_node *)(uintptr_t)ckpt__torch_item(o->args, 2)};
     node->kind = CKPT__P_OBJECT;
     node->u.object = call;
     *made = *v;

@@ -101,9 +101,9 @@ static bool is_typed(const writer *w, size_t storage)
 }
 
 /* The strings of the id that was read are the same objects still: so a pickle comes out as it went in. */
-static ckpt__out *same_or_new(writer *w, const ckpt__node *from, size_t i, ckpt_str text)
+static ckpt__out *same_or_new(writer *w, const ckpt__pickle_node *from, size_t i, ckpt_str text)
 {
-    const ckpt__node *n = from && from->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(from->u.id, i) : NULL;
+    const ckpt__pickle_node *n = from && from->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(from->u.id, i) : NULL;
     return n && n->kind == CKPT__P_STR && ckpt__str_equal(n->u.text, text) ? ckpt__torch_put_node(w, n)
                                                                            : put_text(w, text);
 }
@@ -138,7 +138,7 @@ static ckpt__out *put_key(writer *w, size_t storage, size_t number)
 }
 
 /* ('storage', class, key, location, numel) */
-static ckpt__out *put_id(writer *w, const ckpt__node *from, size_t storage, ckpt_str location, size_t number)
+static ckpt__out *put_id(writer *w, const ckpt__pickle_node *from, size_t storage, ckpt_str location, size_t number)
 {
     const ckpt__storage *s = &w->p->index->storages[storage];
     bool typed = is_typed(w, storage);
@@ -154,17 +154,17 @@ static ckpt__out *put_id(writer *w, const ckpt__node *from, size_t storage, ckpt
 }
 
 /* The location that a persistent id has; data NULL: none. */
-static ckpt_str location_of(const ckpt__node *n)
+static ckpt_str location_of(const ckpt__pickle_node *n)
 {
-    const ckpt__node *l = n->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(n->u.id, 3) : NULL;
+    const ckpt__pickle_node *l = n->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(n->u.id, 3) : NULL;
     bool text = l && (l->kind == CKPT__P_STR || l->kind == CKPT__P_BYTES);
     return text ? l->u.text : (ckpt_str){NULL, 0};
 }
 
-ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__node *n, size_t storage, ckpt__out *to)
+ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__pickle_node *n, size_t storage, ckpt__out *to)
 {
     ckpt__torch_spot *s = &w->places[storage];
-    const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(n->u.id, 1) : NULL;
+    const ckpt__pickle_node *class = n->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(n->u.id, 1) : NULL;
     bool untyped = false;
     if (w->p->kept && !s->whole) {
         w->left_out += !w->writing;
@@ -187,7 +187,7 @@ ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__node *n, size_t stora
 /* ---- dense tensors */
 
 /* storage, offset, size, stride: of the target's index; from: the node of the storage, or NULL. */
-static bool put_view(tensor *x, const ckpt__node *from, ckpt__out *items[4], ckpt_str location)
+static bool put_view(tensor *x, const ckpt__pickle_node *from, ckpt__out *items[4], ckpt_str location)
 {
     writer *w = x->w;
     const ckpt_tensor_info *p = &x->t->info;
@@ -221,7 +221,7 @@ static ckpt__out *put_bits(writer *w, const ckpt_tensor_info *info)
 }
 
 /* `_rebuild_tensor_v2`, or `_v3` where the storage cannot say the dtype. grad and hooks NULL: False, none. */
-static bool put_dense(tensor *x, const ckpt__node *from, ckpt_str location, ckpt__out *grad, ckpt__out *hooks,
+static bool put_dense(tensor *x, const ckpt__pickle_node *from, ckpt_str location, ckpt__out *grad, ckpt__out *hooks,
                       ckpt__out **callable, ckpt__out **args)
 {
     writer *w = x->w;
@@ -245,15 +245,15 @@ static bool put_dense(tensor *x, const ckpt__node *from, ckpt_str location, ckpt
 /* ---- devices */
 
 /* "cuda:1" as it stands in an argument: a str, or torch.device('cuda', 1), or torch.device('cuda:1'). */
-static bool same_device(const ckpt__node *arg, ckpt_str tag)
+static bool same_device(const ckpt__pickle_node *arg, ckpt_str tag)
 {
     char text[64];
     if (arg->kind == CKPT__P_STR)
         return ckpt__str_equal(arg->u.text, tag);
     if (arg->kind != CKPT__P_OBJECT)
         return true;
-    const ckpt__node *type = ckpt__torch_item(arg->u.object->args, 0),
-                     *index = ckpt__torch_item(arg->u.object->args, 1);
+    const ckpt__pickle_node *type = ckpt__torch_item(arg->u.object->args, 0),
+                            *index = ckpt__torch_item(arg->u.object->args, 1);
     if (!type || type->kind != CKPT__P_STR || type->u.text.size > 32)
         return true; /* nothing that is understood: it stays */
     if (!index || index->kind != CKPT__P_INT)
@@ -276,7 +276,7 @@ static ckpt__out *put_device_object(writer *w, ckpt_str tag)
     return put_call(w, ckpt__torch_put_global(w, "torch", "device"), args, n);
 }
 
-static ckpt__out *put_device(tensor *x, const ckpt__node *arg)
+static ckpt__out *put_device(tensor *x, const ckpt__pickle_node *arg)
 {
     ckpt_str tag = x->t ? x->t->info.device : x->inner;
     if (!tag.data || same_device(arg, tag))
@@ -286,10 +286,10 @@ static ckpt__out *put_device(tensor *x, const ckpt__node *arg)
 
 /* ---- calls */
 
-static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *args, int depth,
+static bool put_parts(tensor *x, const ckpt__pickle_node *callable, const ckpt__pickle_node *args, int depth,
                       ckpt__out **out_callable, ckpt__out **out_args);
 
-static bool copy_args(tensor *x, const ckpt__node *args, ckpt__out *out)
+static bool copy_args(tensor *x, const ckpt__pickle_node *args, ckpt__out *out)
 {
     for (size_t i = 0; i < out->u.list.count; i++)
         if (!out->u.list.items[i] && !(out->u.list.items[i] = ckpt__torch_put_node(x->w, ckpt__torch_item(args, i))))
@@ -305,7 +305,7 @@ static bool put_state(writer *w, const ckpt__pickle_object *from, ckpt__pickle_o
 }
 
 /* A tensor inside a call: one that has a number of its own goes by that. */
-static ckpt__out *put_inner(tensor *x, const ckpt__node *n, int depth)
+static ckpt__out *put_inner(tensor *x, const ckpt__pickle_node *n, int depth)
 {
     const ckpt_value *v = ckpt__torch_user(x->w, n);
     ckpt__out *callable, *args;
@@ -329,7 +329,7 @@ typedef enum call_shape {
     OTHER
 } call_shape;
 
-static call_shape shape_of(const ckpt__node *callable)
+static call_shape shape_of(const ckpt__pickle_node *callable)
 {
     static const struct {
         const char *name;
@@ -355,7 +355,7 @@ static call_shape shape_of(const ckpt__node *callable)
 }
 
 /* The tags of devices are in the index; the data of a tensor of a device that torch has no storages for lies elsewhere. */
-static ckpt_str location(const tensor *x, const ckpt__node *storage)
+static ckpt_str location(const tensor *x, const ckpt__pickle_node *storage)
 {
     if (!x->own_place)
         return x->w->p->index->storages[x->t->storage].device;
@@ -363,10 +363,10 @@ static ckpt_str location(const tensor *x, const ckpt__node *storage)
     return saved.data ? saved : ckpt__s("cpu");
 }
 
-static bool put_dense_call(tensor *x, const ckpt__node *args, ckpt__out **callable, ckpt__out **out)
+static bool put_dense_call(tensor *x, const ckpt__pickle_node *args, ckpt__out **callable, ckpt__out **out)
 {
     writer *w = x->w;
-    const ckpt__node *grad = ckpt__torch_item(args, 4), *hooks = ckpt__torch_item(args, 5);
+    const ckpt__pickle_node *grad = ckpt__torch_item(args, 4), *hooks = ckpt__torch_item(args, 5);
     ckpt__out *out_grad = grad ? ckpt__torch_put_node(w, grad) : NULL;
     ckpt__out *out_hooks = hooks ? ckpt__torch_put_node(w, hooks) : NULL;
     if ((grad && !out_grad) || (hooks && !out_hooks))
@@ -376,7 +376,7 @@ static bool put_dense_call(tensor *x, const ckpt__node *args, ckpt__out **callab
 }
 
 /* A tensor of a device made of a numpy array: one whose bytes are elsewhere now is made of a tensor. */
-static bool put_device_tensor(tensor *x, const ckpt__node *args, bool array, int depth, ckpt__out **callable,
+static bool put_device_tensor(tensor *x, const ckpt__pickle_node *args, bool array, int depth, ckpt__out **callable,
                               ckpt__out *out)
 {
     writer *w = x->w;
@@ -400,15 +400,15 @@ static bool put_device_tensor(tensor *x, const ckpt__node *args, bool array, int
 }
 
 /* The number of the layout of a sparse tensor that libtorch's own pickler wrote; NULL: it is none. */
-static const char *script_layout(const ckpt__node *callable, const ckpt__node *args)
+static const char *script_layout(const ckpt__pickle_node *callable, const ckpt__pickle_node *args)
 {
-    const ckpt__node *number = ckpt__torch_item(args, 0);
+    const ckpt__pickle_node *number = ckpt__torch_item(args, 0);
     bool sparse = ckpt__pickle_is_global(callable, "torch._utils", "_rebuild_sparse_tensor");
     return sparse && number && number->kind == CKPT__P_INT ? ckpt__torch_layout_name(number->u.integer) : NULL;
 }
 
 /* (number, size, requires_grad, parts..., hooks) as torch has it in Python: (layout, (parts..., size)). */
-static bool put_script_sparse(tensor *x, const char *layout, const ckpt__node *args, ckpt__out **out)
+static bool put_script_sparse(tensor *x, const char *layout, const ckpt__pickle_node *args, ckpt__out **out)
 {
     writer *w = x->w;
     char name[32];
@@ -427,7 +427,7 @@ static bool put_script_sparse(tensor *x, const char *layout, const ckpt__node *a
 }
 
 /* A call, its callable and arguments apart: _rebuild_from_type_v2 has them so. */
-static bool put_parts(tensor *x, const ckpt__node *callable, const ckpt__node *args, int depth,
+static bool put_parts(tensor *x, const ckpt__pickle_node *callable, const ckpt__pickle_node *args, int depth,
                       ckpt__out **out_callable, ckpt__out **out_args)
 {
     writer *w = x->w;
@@ -530,9 +530,9 @@ static ckpt_status put_without_origin(tensor *x, ckpt__out *to)
 /* ---- any tensor */
 
 /* Is every storage of a tensor that is not listed somewhere whole? What is not a storage is looked into. */
-static bool storages_kept(const writer *w, const ckpt__node *n)
+static bool storages_kept(const writer *w, const ckpt__pickle_node *n)
 {
-    const ckpt__node *stack[64];
+    const ckpt__pickle_node *stack[64];
     size_t depth = 0, storage;
     stack[depth++] = n;
     while (depth) {
@@ -542,7 +542,7 @@ static bool storages_kept(const writer *w, const ckpt__node *n)
                 return false;
             continue;
         }
-        const ckpt__node *args = n->kind == CKPT__P_OBJECT ? n->u.object->args : n;
+        const ckpt__pickle_node *args = n->kind == CKPT__P_OBJECT ? n->u.object->args : n;
         for (size_t i = 0; i < ckpt__torch_length(args) && depth < sizeof stack / sizeof *stack; i++)
             stack[depth++] = ckpt__torch_item(args, i);
     }
@@ -550,9 +550,9 @@ static bool storages_kept(const writer *w, const ckpt__node *n)
 }
 
 /* A wrapper is where the tensor in it is. */
-static ckpt_str inner_device(const writer *w, const ckpt__node *n)
+static ckpt_str inner_device(const writer *w, const ckpt__pickle_node *n)
 {
-    const ckpt__node *stack[64];
+    const ckpt__pickle_node *stack[64];
     size_t depth = 0, looked = 0;
     stack[depth++] = n;
     while (depth && looked++ < 256) {
@@ -562,9 +562,9 @@ static ckpt_str inner_device(const writer *w, const ckpt__node *n)
         if (listed && w->p->index->tensors[v->tensor].info.device.data)
             return w->p->index->tensors[v->tensor].info.device;
         const ckpt__pickle_object *o = n->kind == CKPT__P_OBJECT ? n->u.object : NULL;
-        const ckpt__node *parts[] = {o ? o->state : NULL, o ? o->args : n};
+        const ckpt__pickle_node *parts[] = {o ? o->state : NULL, o ? o->args : n};
         for (size_t k = 0; k < 2; k++) {
-            const ckpt__node *p = parts[k];
+            const ckpt__pickle_node *p = parts[k];
             bool list = p && (p->kind == CKPT__P_LIST || p->kind == CKPT__P_TUPLE || p->kind == CKPT__P_DICT);
             if (p && !list && p != n && depth < sizeof stack / sizeof *stack)
                 stack[depth++] = p;
@@ -577,7 +577,7 @@ static ckpt_str inner_device(const writer *w, const ckpt__node *n)
 
 ckpt_status ckpt__torch_put_tensor(writer *w, const ckpt_value *v, ckpt__out *to)
 {
-    const ckpt__node *origin = v->origin;
+    const ckpt__pickle_node *origin = v->origin;
     bool listed = v->kind == CKPT_V_TENSOR && v->tensor < w->p->index->tensor_count;
     tensor x = {.w = w, .number = listed ? v->tensor : SIZE_MAX, .t = listed ? &w->p->index->tensors[v->tensor] : NULL};
     ckpt__out *callable, *args;

@@ -35,7 +35,7 @@ ckpt_status ckpt__torch_put_lost(writer *w, size_t n, const char *format, ...)
 
 /* ---- which node is to be made */
 
-const ckpt_value *ckpt__torch_user(const writer *w, const ckpt__node *n)
+const ckpt_value *ckpt__torch_user(const writer *w, const ckpt__pickle_node *n)
 {
     return ckpt__edits_now(w->p->edits, n->user);
 }
@@ -70,7 +70,7 @@ static bool room_for_one(writer *w)
 }
 
 /* Its content is that of the value, or of the node: `boolean` says that it is a value. */
-static ckpt__out *out_of(writer *w, const void *identity, const ckpt_value *value, const ckpt__node *from)
+static ckpt__out *out_of(writer *w, const void *identity, const ckpt_value *value, const ckpt__pickle_node *from)
 {
     if (!room_for_one(w))
         return NULL;
@@ -87,7 +87,7 @@ static ckpt__out *out_of(writer *w, const void *identity, const ckpt_value *valu
 }
 
 /* A string that was read keeps its identity too, so that a pickle comes out as it went in. */
-static ckpt__out *copy_text(writer *w, const ckpt__node *from)
+static ckpt__out *copy_text(writer *w, const ckpt__pickle_node *from)
 {
     ckpt__out *to = out_of(w, from, NULL, from);
     if (to && to->known == CKPT__PICKLE_LATER) {
@@ -137,7 +137,7 @@ ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
         break;
     }
     /* A copy of a value that kept its origin is another object than the value. */
-    const ckpt__node *origin = v->origin;
+    const ckpt__pickle_node *origin = v->origin;
     bool own = origin && ckpt__torch_user(w, origin) == v;
     if (v->kind == CKPT_V_STR && own && origin->kind == CKPT__P_STR && ckpt__str_equal(origin->u.text, v->text))
         return copy_text(w, origin);
@@ -146,7 +146,7 @@ ckpt__out *ckpt__torch_put_value(writer *w, const ckpt_value *v)
     return out_of(w, own ? (const void *)origin : v, v, NULL);
 }
 
-ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__node *n)
+ckpt__out *ckpt__torch_put_node(writer *w, const ckpt__pickle_node *n)
 {
     const ckpt_value *user = ckpt__torch_user(w, n);
     if (user)
@@ -189,7 +189,7 @@ static void note_global(writer *w, const ckpt__out *g)
 }
 
 /* The names become the copy's own. */
-static bool copy_global(writer *w, const ckpt__node *from, ckpt__out *to)
+static bool copy_global(writer *w, const ckpt__pickle_node *from, ckpt__out *to)
 {
     if (!(to->u.global = ckpt__arena_alloc(w->arena, sizeof *to->u.global)))
         return false;
@@ -198,7 +198,7 @@ static bool copy_global(writer *w, const ckpt__node *from, ckpt__out *to)
     return true;
 }
 
-ckpt__out *ckpt__torch_put_callable(writer *w, const ckpt__node *n)
+ckpt__out *ckpt__torch_put_callable(writer *w, const ckpt__pickle_node *n)
 {
     const ckpt_value *v = ckpt__torch_user(w, n);
     if (n->kind != CKPT__P_GLOBAL || !v || v->kind == CKPT_V_CLASS)
@@ -236,14 +236,14 @@ static bool copy_list(writer *w, const ckpt__pickle_list *from, ckpt__pickle_lis
 
 bool ckpt__torch_holds(const ckpt__edits *edits, const ckpt_value *v)
 {
-    const ckpt__node *n = v->origin;
+    const ckpt__pickle_node *n = v->origin;
     if (v->kind != CKPT_V_OBJECT || !n || ckpt__edits_now(edits, n->user) != v || n->kind != CKPT__P_OBJECT ||
         n->u.object->kwargs)
         return false;
     const ckpt__pickle_object *o = n->u.object;
     if (ckpt__pickle_is_global(o->callable, "collections", "defaultdict"))
         return o->items.count == 0;
-    const ckpt__node *first = ckpt__torch_item(o->args, 0); /* what the constructor gets holds none of them */
+    const ckpt__pickle_node *first = ckpt__torch_item(o->args, 0); /* what the constructor gets holds none of them */
     bool bare = !first || ((first->kind == CKPT__P_TUPLE || first->kind == CKPT__P_LIST) && first->u.list.count == 0);
     return ckpt__pickle_is_global(o->callable, "collections", "deque") && bare && o->entries.count == 0;
 }
@@ -255,19 +255,19 @@ bool ckpt__torch_is_closed(const ckpt_value *v)
 
 bool ckpt__torch_looks_at(const ckpt__index *x, const ckpt_value *v, const bool *whole, size_t *storage)
 {
-    const ckpt__node *stack[64];
+    const ckpt__pickle_node *stack[64];
     size_t depth = 0;
     if (v->kind == CKPT_V_OBJECT && v->origin)
         stack[depth++] = v->origin;
     bool closed = ckpt__torch_is_closed(v);
     while (depth) {
-        const ckpt__node *n = stack[--depth];
+        const ckpt__pickle_node *n = stack[--depth];
         if (ckpt__index_storage_of(x, n, storage) > 0) {
             if (!whole[*storage])
                 return true;
             continue;
         }
-        const ckpt__node *args = n->kind == CKPT__P_OBJECT ? n->u.object->args : n;
+        const ckpt__pickle_node *args = n->kind == CKPT__P_OBJECT ? n->u.object->args : n;
         for (size_t i = 0; closed && i < ckpt__torch_length(args) && depth < sizeof stack / sizeof *stack; i++)
             stack[depth++] = ckpt__torch_item(args, i);
     }
@@ -293,9 +293,9 @@ static bool put_held(writer *w, const ckpt_value *v, ckpt__pickle_object *o)
 }
 
 /* ('module', class, path, source text): whole modules before 1.6. */
-static const ckpt__node *wrapped_class(const ckpt__node *persistent)
+static const ckpt__pickle_node *wrapped_class(const ckpt__pickle_node *persistent)
 {
-    const ckpt__node *id = persistent->u.id, *kind = ckpt__torch_item(id, 0), *class = ckpt__torch_item(id, 1);
+    const ckpt__pickle_node *id = persistent->u.id, *kind = ckpt__torch_item(id, 0), *class = ckpt__torch_item(id, 1);
     bool module =
         kind && (kind->kind == CKPT__P_STR || kind->kind == CKPT__P_BYTES) && ckpt__str_is(kind->u.text, "module");
     return module && class && class->kind == CKPT__P_GLOBAL ? class : NULL;
@@ -303,14 +303,14 @@ static const ckpt__node *wrapped_class(const ckpt__node *persistent)
 
 /* What stands for a persistent id that is no storage: the class of a module; else the id itself, of which only the program that
  * wrote the pickle knows what it means; None for one that cannot be a key of a dict, as it may be. NULL: no memory. */
-static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
+static const ckpt__pickle_node *without_persistent(writer *w, const ckpt__pickle_node *from)
 {
-    const ckpt__node *class = wrapped_class(from);
+    const ckpt__pickle_node *class = wrapped_class(from);
     if (class)
         return class;
     while (from->kind == CKPT__P_PERSISTENT)
         from = from->u.id;
-    static const ckpt__node nothing = {.kind = CKPT__P_NONE};
+    static const ckpt__pickle_node nothing = {.kind = CKPT__P_NONE};
     bool key = from->kind != CKPT__P_LIST && from->kind != CKPT__P_DICT && from->kind != CKPT__P_SET &&
                from->kind != CKPT__P_BYTEARRAY;
     ckpt_status status =
@@ -321,9 +321,9 @@ static const ckpt__node *without_persistent(writer *w, const ckpt__node *from)
 
 /* Can what is written for it be called, and is the call no other than it was? The class of a module may be torch.nn.Linear; one of
  * torch's own functions would make a tensor of what is none here. */
-static bool is_callable(const writer *w, const ckpt__node *n)
+static bool is_callable(const writer *w, const ckpt__pickle_node *n)
 {
-    const ckpt__node *class = n->kind == CKPT__P_PERSISTENT ? wrapped_class(n) : NULL;
+    const ckpt__pickle_node *class = n->kind == CKPT__P_PERSISTENT ? wrapped_class(n) : NULL;
     if (class) {
         ckpt_str module = class->u.global->module;
         return !ckpt__str_is(module, "torch") && !ckpt__str_begins(module, "torch._");
@@ -334,7 +334,7 @@ static bool is_callable(const writer *w, const ckpt__node *n)
     return !v || v->kind == CKPT_V_OBJECT || v->kind == CKPT_V_TENSOR || (v->kind == CKPT_V_DICT && v->class_name.data);
 }
 
-static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
+static bool copy_object(writer *w, const ckpt__pickle_node *node, ckpt__out *to)
 {
     const ckpt__pickle_object *from = node->u.object;
     if (!is_callable(w, from->callable) || (from->setter && !is_callable(w, from->setter))) {
@@ -365,14 +365,14 @@ static bool copy_object(writer *w, const ckpt__node *node, ckpt__out *to)
     return copy_list(w, &from->items, &o->items) && copy_list(w, &from->entries, &o->entries);
 }
 
-static bool may_be_storage(const ckpt__node *n)
+static bool may_be_storage(const ckpt__pickle_node *n)
 {
     return n->kind == CKPT__P_PERSISTENT ||
            (n->kind == CKPT__P_OBJECT &&
             ckpt__pickle_is_global(n->u.object->callable, "torch.storage", "_load_from_bytes"));
 }
 
-ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__node *from, ckpt__out *to)
+ckpt_status ckpt__torch_copy_node(writer *w, const ckpt__pickle_node *from, ckpt__out *to)
 {
     size_t storage;
     bool ok = true;
@@ -449,7 +449,7 @@ static bool put_dict(writer *w, const ckpt_value *v, ckpt__out *to)
 
 static ckpt_status put_opaque(writer *w, const ckpt_value *v, ckpt__out *to)
 {
-    const ckpt__node *origin = v->origin;
+    const ckpt__pickle_node *origin = v->origin;
     if (!origin)
         return ckpt__torch_put_object(w, v, to);
     if (ckpt__torch_is_tensor(origin))
@@ -512,7 +512,7 @@ static ckpt_status number_storage(writer *w, size_t storage, ckpt__out *key)
 /* ---- together */
 
 /* A key has 1 + the number of its storage as its position. */
-static ckpt_status fill(void *ctx, const ckpt__node *what, ckpt__out *to, bool writing, ckpt_error *err)
+static ckpt_status fill(void *ctx, const ckpt__pickle_node *what, ckpt__out *to, bool writing, ckpt_error *err)
 {
     writer *w = ctx;
     (void)err; /* w->err */

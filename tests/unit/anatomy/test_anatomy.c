@@ -112,8 +112,9 @@ static const ckpt_value *parse(const char *source)
 
 static void write_organs(const ckpt__anatomy *a, char *out, size_t size)
 {
-    static const char *const kinds[] = {"model", "optimizer", "scheduler", "scaler", "rng", "counter"},
-                             *const forms[] = {"", " flat", " object", " libtorch", " lists"};
+    static const char *const kinds[] = {"model",   "optimizer", "scheduler", "scaler", "rng",
+                                        "counter", "broken",    "samplers",  "loader"},
+                             *const forms[] = {"", " flat", " object", " libtorch"};
     size_t n = 0;
     out[0] = '\0';
     for (size_t i = 0; i < a->count && n < size; i++) {
@@ -157,7 +158,7 @@ static const struct {
      "{'model.safetensors': {'a.w': T}, 'optimizer.bin': " ADAM ", 'scheduler.bin': " STEP_LR
      ", 'random_states_0.pkl': {'step': 3, 'torch_manual_seed': R}}",
      "model 'model.safetensors' 1; optimizer 'optimizer.bin' 7; scheduler 'scheduler.bin' 527; "
-     "counter 'random_states_0.pkl.step' 1; rng 'random_states_0.pkl.torch_manual_seed' 1",
+     "counter 'random_states_0.pkl.step' 1; rng 'random_states_0.pkl.torch_manual_seed' 3",
      true},
     {"8-bit Adam",
      "{'state': {0: {'step': 3, '__bnb_optimizer_quant_state__': {'state1': T, 'qmap1': T}}}, "
@@ -172,20 +173,34 @@ static const struct {
      "{'a': " STEP_LR ", 'b': {'_schedulers': [" STEP_LR
      "], '_last_lr': [1]}, 'c': {'last_epoch': 1, 'num_bad_epochs': 0}, "
      "'d': {'last_epoch': 1}, 'e': {'_milestones': [3], '_schedulers': ()}}",
-     "scheduler 'a' 527; scheduler 'b' 328; scheduler 'b._schedulers.0' 527; scheduler 'c' 33; scheduler 'e' 704",
+     "scheduler 'a' 527; scheduler 'b' 328; scheduler 'b._schedulers.0' 527; scheduler 'c' 33; scheduler 'd' 1; "
+     "scheduler 'e' 704",
      false},
-    {"generators", "{'rng': {'cpu': R, 'cuda': [R, R]}}", "rng 'rng.cpu' 1; rng 'rng.cuda.0' 1; rng 'rng.cuda.1' 1",
-     false},
+    {"generators", "{'rng': {'cpu': R, 'cuda': [R, R]}}",
+     "rng 'rng.cpu' 3; rng 'rng.cuda' 12; rng 'rng.cuda.0' 9; rng 'rng.cuda.1' 9", false},
+    {"generators of each rank, and lists of other things",
+     "{'random': [{'torch': R}, {}], 'other': [{}, {}], 'rng': [], 'rng_state': [1, 2], 'seed': R}",
+     "rng 'random' 4; rng 'random.0.torch' 3; rng 'rng_state' 2; rng 'seed' 1", false},
+    {"samplers of each rank", "{'sampler_states': [{'seed': 1}, {'seed': 2}], 'sampler': [{}], 'samplers': [1, 2]}",
+     "samplers 'sampler_states' 1", false},
+    {"loaders of data",
+     "{'a': {'_snapshot': {'_main_snapshot': {'_num_workers': 2}}}, 'b': {'_num_yielded': 4, '_sampler_iter_yielded': 8, "
+     "'fetcher_state': 0}, 'c': {'_num_yielded': 4}}",
+     "loader 'a' 1; loader 'b' 2", false},
     {"counters, and what is none", "{'progress': {'global_step': N}, 'args': {'step': 3}, 'iter': 'x', 'it': 5, 1: 2}",
      "counter 'progress.global_step' 2; counter 'it' 512", false},
     {"an optimizer as an object", "{'opt': O(" ADAM ")}", "optimizer object 'opt' 7", false},
     {"parameters themselves", "{'state': {}, 'param_groups': [{'params': [T], 'x': {'w': T}}]}",
      "optimizer '' 3; model 'param_groups.0.x' 1", false},
-    {"a group without parameters", "{'state': {}, 'param_groups': [{'lr': 1}]}", "optimizer '' 1", false},
+    {"a group without parameters", "{'state': {}, 'param_groups': [{'lr': 1}]}", "optimizer '' 1; broken '' 1", false},
     {"no group", "{'state': {}, 'param_groups': []}", "optimizer '' 6", false},
-    {"no states", "{'param_groups': [{'params': [0]}]}", "", false},
+    {"no states", "{'param_groups': [{'params': [0]}]}", "broken '' 2", false},
+    {"no groups, and states that nothing calls an optimizer's",
+     "{'opt': {'state': {0: {'exp_avg': T}}}, 'x': {'state': {0: {'y': T}}}}",
+     "broken 'opt' 4; model 'opt.state.0' 1; model 'x.state.0' 1", false},
     {"a cycle", "{'a': {'b': C}, 'net': {'w': T}}", "model 'net' 1", false},
-    {"an optimizer in itself", "{'state': {0: C}, 'param_groups': [{'params': [0]}, C]}", "optimizer '' 1", false},
+    {"an optimizer in itself", "{'state': {0: C}, 'param_groups': [{'params': [0]}, C]}", "optimizer '' 1; broken '' 1",
+     false},
     {"an optimizer in another's state", "{'state': {0: {'inner': " ADAM "}}, 'param_groups': [{'params': [0]}]}",
      "optimizer '' 7; optimizer 'state.0.inner' 7", false},
 };

@@ -1,0 +1,16 @@
+/* anatomy/kinds.h - which organ of a training state is a place of the value tree? One question a kind: it answers with the evidence
+ * (anatomy.h), 0 where the place is no such organ. anatomy.c asks all of them about each place. */
+#ifndef CKPT_ANATOMY_KINDS_H
+#define CKPT_ANATOMY_KINDS_H
+#include "anatomy/anatomy.h"
+
+/* module: the node is a module of libtorch or TorchScript that has weights (ckpt__script_modules). */
+unsigned ckpt__model_evidence(const ckpt__anatomy *a, size_t node, bool module);
+/* *out gets the form and the evidence, which may be 0: a list of groups that is empty. */
+bool ckpt__find_optimizer(const ckpt__anatomy *a, const ckpt_value *v, ckpt__organ *out);
+unsigned ckpt__broken_optimizer_evidence(const ckpt__anatomy *a, size_t node);
+unsigned ckpt__counter_evidence(const ckpt__anatomy *a, size_t node);
+unsigned ckpt__rng_evidence(const ckpt__anatomy *a, size_t node);
+unsigned ckpt__sampler_evidence(const ckpt__anatomy *a, size_t node);
+unsigned ckpt__data_loader_evidence(const ckpt_value *dict);
+#endif
