@@ -59,7 +59,9 @@ static bool look_at_dict(walk *w, size_t node, bool module)
 
 static bool look_at(walk *w, size_t node, bool module)
 {
-    return ckpt__node_is_dict(&w->out->tree.nodes[node]) ? look_at_dict(w, node, module) : look_at_leaf(w->out, node);
+    const ckpt__node *n = &w->out->tree.nodes[node];
+    bool dict = ckpt__node_is_dict(n) && !n->value->array; /* numpy's scalars and arrays are objects */
+    return dict ? look_at_dict(w, node, module) : look_at_leaf(w->out, node);
 }
 
 static bool look_at_all(ckpt__anatomy *a)
@@ -158,4 +160,38 @@ const ckpt_value *ckpt__organ_value(const ckpt__anatomy *a, const ckpt__organ *o
 ckpt_str ckpt__organ_path(const ckpt__anatomy *a, const ckpt__organ *organ)
 {
     return a->tree.nodes[organ->node].name;
+}
+
+const ckpt__organ *ckpt__anatomy_counter(const ckpt__anatomy *a, unsigned bits, size_t parent, ckpt__takes_fn takes,
+                                         const void *ctx)
+{
+    const ckpt__organ *best = NULL;
+    size_t at = 0;
+    for (const ckpt__organ *o; (o = ckpt__anatomy_next(a, CKPT__PROGRESS, &at)) != NULL;)
+        if ((o->evidence & bits) && a->tree.nodes[o->node].parent == parent &&
+            (!best || o->evidence < best->evidence) && takes(ctx, ckpt__organ_value(a, o)))
+            best = o;
+    return best;
+}
+
+static bool is_below(ckpt_str name, ckpt_str path)
+{
+    return name.size > path.size && memcmp(name.data, path.data, path.size) == 0 && name.data[path.size] == '.';
+}
+
+ckpt__averages ckpt__anatomy_averages(const ckpt__index *index, ckpt_str said)
+{
+    ckpt__averages out = {0, {NULL, 0}};
+    for (size_t i = 0; i < index->tensor_count; i++) {
+        const ckpt_tensor_info *t = &index->tensors[i].info;
+        if (said.data ? !is_below(t->name, said) : t->role != CKPT_ROLE_EMA)
+            continue;
+        if (out.count++ > 0)
+            continue;
+        out.path = said;
+        for (size_t k = 0; k < t->name.size && !out.path.data; k++)
+            if (t->name.data[k] == '.' && ckpt__is_average((ckpt_str){t->name.data, k}))
+                out.path = (ckpt_str){t->name.data, k};
+    }
+    return out;
 }

@@ -60,8 +60,9 @@ enum {                                                                          
        CKPT__RESTORES_STEP = 0x3f, /* of steps those that a restore takes, the lowest first */
        CKPT__COUNTS_EPOCHS = 0xc00
 };
-#define CKPT__COUNTER_DICTS                                                                                            \
-    "trainer_state progress state train_state" /* the keys of dicts that trainers keep counters in */
+/* The keys of dicts that trainers keep counters in, below the root: the first that has one counts. */
+enum { CKPT__COUNTER_DICTS = 4 };
+extern const char *const ckpt__counter_dicts[CKPT__COUNTER_DICTS];
 
 typedef enum ckpt__optimizer_form {
     CKPT__TORCH_DICT = 0, /* {'state': {...}, 'param_groups': [...]} */
@@ -125,6 +126,21 @@ const ckpt__organ *ckpt__anatomy_next(const ckpt__anatomy *anatomy, ckpt__organ_
 bool ckpt__anatomy_is_average(const ckpt__tree *tree, size_t node);
 const ckpt_value *ckpt__organ_value(const ckpt__anatomy *anatomy, const ckpt__organ *organ);
 ckpt_str ckpt__organ_path(const ckpt__anatomy *anatomy, const ckpt__organ *organ);
+
+/* Of the children of a node that count (bits of CKPT__PROGRESS) and that `takes` takes the first in the order of the bits, which
+ * everybody who asks for the step takes. NULL: there is none. */
+typedef bool (*ckpt__takes_fn)(const void *ctx, const ckpt_value *counter);
+const ckpt__organ *ckpt__anatomy_counter(const ckpt__anatomy *anatomy, unsigned bits, size_t parent,
+                                         ckpt__takes_fn takes, const void *ctx);
+
+/* Averages of the weights in the tensors of a checkpoint, whether or not a value tree has them: below `said`, where its producer
+ * keeps them, or those of the role. path: up to the key that says so, of the first of them; borrowed from the index, or `said`. Data
+ * NULL: there are none, or no key says so. */
+typedef struct ckpt__averages {
+    size_t count;
+    ckpt_str path;
+} ckpt__averages;
+ckpt__averages ckpt__anatomy_averages(const ckpt__index *index, ckpt_str said);
 
 /* ---- the groups of one optimizer */
 

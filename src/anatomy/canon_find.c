@@ -358,19 +358,16 @@ static ckpt_status find_scaler(ckpt__builder *b)
     return ambiguous(b, "scaler", found, count < SHOWN ? count : SHOWN);
 }
 
+static bool is_restored(const void *ctx, const ckpt_value *counter)
+{
+    (void)ctx;
+    return counter->kind == CKPT_V_INT || counter->kind == CKPT_V_TENSOR;
+}
+
 static size_t step_below(const ckpt__builder *b, size_t parent)
 {
-    size_t at = 0, node = SIZE_MAX;
-    unsigned best = CKPT__RESTORES_STEP + 1;
-    for (const ckpt__organ *o; (o = ckpt__anatomy_next(b->anatomy, CKPT__PROGRESS, &at)) != NULL;) {
-        ckpt_kind kind = ckpt__organ_value(b->anatomy, o)->kind;
-        if (b->tree.nodes[o->node].parent != parent || o->evidence >= best ||
-            (kind != CKPT_V_INT && kind != CKPT_V_TENSOR))
-            continue;
-        best = o->evidence;
-        node = o->node;
-    }
-    return node;
+    const ckpt__organ *step = ckpt__anatomy_counter(b->anatomy, CKPT__RESTORES_STEP, parent, is_restored, NULL);
+    return step ? step->node : SIZE_MAX;
 }
 
 /* Of a directory of files: what the trainer's state says, else the one file that says it. accelerate's random_states have

@@ -109,12 +109,22 @@ static const char *const counter_keys[] = {"step",       "global_step", "iter_nu
                                            "train_step", "num_updates", "steps",    "global_steps",
                                            "iter",       "it",          "epoch",    "current_epoch"};
 
+const char *const ckpt__counter_dicts[CKPT__COUNTER_DICTS] = {"trainer_state", "progress", "state", "train_state"};
+
+static bool keeps_counters(ckpt_str key)
+{
+    bool keeps = false;
+    for (size_t i = 0; i < CKPT__COUNTER_DICTS && !keeps; i++)
+        keeps = ckpt__str_is(key, ckpt__counter_dicts[i]);
+    return keeps;
+}
+
 unsigned ckpt__counter_evidence(const ckpt__anatomy *a, size_t node)
 {
     const ckpt__node *n = &a->tree.nodes[node], *above = &a->tree.nodes[n->parent];
     ckpt_kind kind = n->value->kind;
     uint32_t top = ckpt__in_files(a->index) ? 2 : 1;
-    bool kept = n->depth == top + 1 && ckpt__str_among(above->key, CKPT__COUNTER_DICTS);
+    bool kept = n->depth == top + 1 && keeps_counters(above->key);
     if (n->depth == 0 || n->integer_key || (n->depth > top && !kept) ||
         (kind != CKPT_V_INT && kind != CKPT_V_FLOAT && kind != CKPT_V_TENSOR && !n->value->array))
         return 0;

@@ -17,6 +17,8 @@ typedef struct summary_work {
     const ckpt__index *index;       /* the reader's */
     const ckpt__producer *producer; /* never NULL */
     const ckpt_value *root;         /* what the producer's paths start from */
+    const ckpt__anatomy *anatomy;   /* of the tree that has `root`, as far as that was looked at */
+    size_t root_node;               /* of the anatomy: that of `root` */
     ckpt_summary *out;
     ckpt_error *err;
 } summary_work;
@@ -86,53 +88,63 @@ static bool count_of(const summary_work *p, const ckpt_value *v, int64_t *out)
 
 /* ---- how far */
 
-/* The first of the keys that holds a count, at the root or one level below it under the names that trainers use. */
-static int64_t count_in(const summary_work *p, const ckpt_value *root, const char *const *keys)
+static bool is_count(const void *ctx, const ckpt_value *v)
 {
-    static const char *const below[] = {NULL, "trainer_state", "progress", "state", "train_state"};
     int64_t n;
-    for (size_t b = 0; b < sizeof below / sizeof *below; b++) {
-        const ckpt_value *at = below[b] ? ckpt_value_get(root, below[b]) : root;
-        for (size_t i = 0; at && keys[i]; i++)
-            if (count_of(p, ckpt_value_get(at, keys[i]), &n))
-                return n;
+    return count_of(ctx, v, &n);
+}
+
+/* Below a node, or in a dict there that trainers keep counters in. -1: nothing there counts so. */
+static int64_t count_in(const summary_work *p, size_t node, unsigned bits)
+{
+    const ckpt__organ *o = ckpt__anatomy_counter(p->anatomy, bits, node, is_count, p);
+    int64_t n = -1;
+    for (size_t i = 0; i < CKPT__COUNTER_DICTS && !o; i++) {
+        size_t dict = ckpt__tree_child(&p->anatomy->tree, node, ckpt__counter_dicts[i]);
+        o = dict == SIZE_MAX ? NULL : ckpt__anatomy_counter(p->anatomy, bits, dict, is_count, p);
     }
-    return -1;
+    if (o)
+        count_of(p, ckpt__organ_value(p->anatomy, o), &n);
+    return n;
 }
 
 /* Of a directory: the one file that says it (an RNG file counts its own). */
-static int64_t count_in_files(const summary_work *p, const ckpt_value *root, const char *const *keys)
+static int64_t count_in_files(const summary_work *p, unsigned bits)
 {
+    const ckpt__tree *t = &p->anatomy->tree;
     int64_t found = -1;
-    for (size_t i = 0; root && i < root->entry_count; i++) {
-        ckpt_str file = root->entries[i].key->text;
-        int64_t own = ckpt__str_begins_more(file, "random") ? -1 : count_in(p, root->entries[i].value, keys);
-        if (own >= 0 && found >= 0 && own != found)
-            return -1;
-        found = own >= 0 ? own : found;
-    }
+    for
+        CKPT__CHILDREN(t, file, 0)
+        {
+            int64_t own = ckpt__str_begins_more(t->nodes[file].key, "random") ? -1 : count_in(p, file, bits);
+            if (own >= 0 && found >= 0 && own != found)
+                return -1;
+            found = own >= 0 ? own : found;
+        }
     return found;
+}
+
+static int64_t count(const summary_work *p, unsigned bits)
+{
+    if (p->anatomy->tree.count == 0 || p->root_node == SIZE_MAX)
+        return -1;
+    bool files = ckpt__in_files(p->index) && p->root == p->index->root;
+    return files ? count_in_files(p, bits) : count_in(p, p->root_node, bits);
 }
 
 static void take_progress(const summary_work *p)
 {
-    static const char *const step_keys[] = {"global_step",  "step",        "iter", "iteration",
-                                            "global_steps", "steps",       "it",   "iter_num",
-                                            "train_step",   "num_updates", NULL};
-    static const char *const epoch_keys[] = {"epoch", "current_epoch", NULL};
     const char *word;
     size_t n;
     double exact;
     ckpt_summary *out = p->out;
-    bool files = ckpt__in_files(p->index) && p->root == p->index->root;
-    int64_t (*count)(const summary_work *, const ckpt_value *, const char *const *) = files ? count_in_files : count_in;
     const ckpt_value *step = find(p, p->producer->step, &word, &n), *epoch = find(p, p->producer->epoch, &word, &n);
     out->step = p->index->step;
     if (out->step < 0 && !p->producer->step)
-        out->step = count(p, p->root, step_keys);
+        out->step = count(p, CKPT__COUNTS_STEPS);
     else if (out->step < 0)
         count_of(p, step, &out->step);
-    out->epoch = p->producer->epoch ? -1 : count(p, p->root, epoch_keys);
+    out->epoch = p->producer->epoch ? -1 : count(p, CKPT__COUNTS_EPOCHS);
     bool whole = count_of(p, epoch, &out->epoch);
     out->epoch_exact = (double)out->epoch;
     if (!whole && number_of(p, epoch, &exact) && exact >= 0 && exact < 1e15) {
@@ -207,32 +219,18 @@ static void take_precision(const summary_work *p)
     ckpt__buf_free(&name);
 }
 
-static bool is_below(ckpt_str name, ckpt_str path)
-{
-    return name.size > path.size && memcmp(name.data, path.data, path.size) == 0 && name.data[path.size] == '.';
-}
-
 /* Where the row says, else where tensors are that have the role. */
 static void take_ema(const summary_work *p)
 {
     const char *word;
     size_t n;
     ckpt__buf name = {0};
-    ckpt_summary *out = p->out;
-    ckpt_str path = {NULL, 0};
+    ckpt_str said = {NULL, 0};
     if (ckpt__producer_find(p->root, p->producer->ema, &name, &word, &n) && !name.failed)
-        path = word ? (ckpt_str){word, n} : (ckpt_str){name.data, name.size};
-    for (size_t i = 0; i < p->index->tensor_count; i++) {
-        const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        if (path.data ? is_below(t->name, path) : t->role == CKPT_ROLE_EMA)
-            out->ema_count++;
-        if (!path.data && t->role == CKPT_ROLE_EMA && out->ema_count == 1)
-            for (size_t k = 0; k < t->name.size && !out->ema_path.data; k++) /* up to the part that says so */
-                if (t->name.data[k] == '.' && ckpt__is_average((ckpt_str){t->name.data, k}))
-                    out->ema_path = ckpt__summary_keep(out, (ckpt_str){t->name.data, k});
-    }
-    if (path.data && out->ema_count)
-        out->ema_path = ckpt__summary_keep(out, path);
+        said = word ? (ckpt_str){word, n} : (ckpt_str){name.data, name.size};
+    ckpt__averages averages = ckpt__anatomy_averages(p->index, said);
+    p->out->ema_count = averages.count;
+    p->out->ema_path = ckpt__summary_keep(p->out, averages.path);
     ckpt__buf_free(&name);
 }
 
@@ -323,26 +321,6 @@ static ckpt_status take_named(const summary_work *p, ckpt__anatomy *anatomy)
     const ckpt_value *state = p->out->optimizer && dead ? ckpt_value_get(p->out->optimizer, "state") : NULL;
     status = ckpt__summary_state(p->index, canon, state ? state->entry_count : 0, p->out, p->err);
     ckpt__canon_free(canon);
-    return status;
-}
-
-/* A tree of more values than can be looked at has the organs that were found till then, and no names. */
-static ckpt_status take_parts(const summary_work *p)
-{
-    ckpt__anatomy anatomy;
-    ckpt_error ignored = CKPT_ERROR_INIT;
-    ckpt__arena *arena = ckpt__arena_new(ckpt__anatomy_names_limit(p->index));
-    if (!arena)
-        return ckpt__fail_memory(p->err, "canonical names", 0);
-    ckpt_status status = ckpt__anatomy_build(p->index, arena, &anatomy, &ignored);
-    bool whole = status == CKPT_OK;
-    status = status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(p->err, "canonical names", 0) : CKPT_OK;
-    if (whole)
-        status = take_named(p, &anatomy);
-    if (status == CKPT_OK)
-        ckpt__summary_find(&anatomy, p->out);
-    ckpt__anatomy_free(&anatomy);
-    ckpt__arena_free(arena);
     return status;
 }
 
@@ -488,38 +466,71 @@ static void take_facts(summary_work *p)
     take_precision(p);
 }
 
-/* *out is zero. */
-static ckpt_status summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
+/* What the torch structure says that a native file keeps. */
+static ckpt_status take_kept(summary_work p)
 {
-    out->owned = ckpt__arena_new(0);
-    if (!out->owned)
-        return ckpt__fail_memory(err, "a summary", 0);
-    summary_work p = {.reader = reader, .index = reader->index, .out = out, .err = err};
-    p.producer = ckpt__producer_match(p.index, &p.root, &out->resume_file);
-    take_facts(&p);
-    take_ema(&p);
-    ckpt_status status = take_parts(&p);
-    if (status == CKPT_OK)
-        status = ckpt__summary_marks(p.index, reader, out, err);
-    out->bare = out->producer && strcmp(out->producer, "torch") == 0 && out->model_path.data && !out->model_path.size &&
-                out->optimizer_count == 0 && ckpt__is_bare_state_dict(p.root);
-    if (status == CKPT_OK)
-        status = take_resume(&p);
     ckpt__index scratch;
-    const ckpt_value *root = NULL;
-    const ckpt__producer *kept = kept_producer(p.index, &scratch, &root);
+    ckpt__anatomy anatomy = {0};
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    ckpt_status status = CKPT_OK;
+    int64_t step = p.out->step;
+    const ckpt__producer *kept = kept_producer(p.index, &scratch, &p.root);
     if (kept) {
-        int64_t step = out->step;
+        scratch.root = p.root;
+        status = ckpt__anatomy_build(&scratch, p.anatomy->arena, &anatomy, &ignored);
         p.producer = kept;
-        p.root = root;
+        p.anatomy = &anatomy;
+        p.root_node = 0;
         take_facts(&p);
-        out->step = step >= 0 ? step : out->step;
-        out->rewritten = true;
+        p.out->step = step >= 0 ? step : p.out->step;
+        p.out->rewritten = true;
+        ckpt__anatomy_free(&anatomy);
     }
     if (scratch.format) {
         ckpt__index_free_origins(&scratch);
         ckpt__arena_free(scratch.arena);
     }
+    return status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(p.err, "the structure of a torch file", 0) : CKPT_OK;
+}
+
+/* All of it. A tree of more values than can be looked at has the organs that were found till then, and no names. */
+static ckpt_status take_all(summary_work *p, ckpt__anatomy *anatomy, bool whole)
+{
+    ckpt_summary *out = p->out;
+    take_facts(p);
+    take_ema(p);
+    ckpt_status status = whole ? take_named(p, anatomy) : CKPT_OK;
+    if (status == CKPT_OK) {
+        ckpt__summary_find(anatomy, out);
+        status = ckpt__summary_marks(p->index, p->reader, out, p->err);
+    }
+    out->bare = out->producer && strcmp(out->producer, "torch") == 0 && out->model_path.data && !out->model_path.size &&
+                out->optimizer_count == 0 && ckpt__is_bare_state_dict(p->root);
+    if (status == CKPT_OK)
+        status = take_resume(p);
+    return status == CKPT_OK ? take_kept(*p) : status;
+}
+
+/* *out is zero. */
+static ckpt_status summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
+{
+    ckpt__anatomy anatomy;
+    ckpt_error ignored = CKPT_ERROR_INIT;
+    ckpt__arena *arena = ckpt__arena_new(ckpt__anatomy_names_limit(reader->index));
+    out->owned = ckpt__arena_new(0);
+    if (!arena || !out->owned) {
+        ckpt__arena_free(arena);
+        return ckpt__fail_memory(err, "a summary", 0);
+    }
+    ckpt_status status = ckpt__anatomy_build(reader->index, arena, &anatomy, &ignored);
+    summary_work p = {.reader = reader, .index = reader->index, .out = out, .err = err, .anatomy = &anatomy};
+    p.producer = ckpt__producer_match(p.index, &p.root, &out->resume_file);
+    if (p.root != p.index->root)
+        p.root_node = out->resume_file.data ? ckpt__tree_child(&anatomy.tree, 0, out->resume_file.data) : SIZE_MAX;
+    status = status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "canonical names", 0)
+                                        : take_all(&p, &anatomy, status == CKPT_OK);
+    ckpt__anatomy_free(&anatomy);
+    ckpt__arena_free(arena);
     return status;
 }
 

@@ -535,6 +535,8 @@ START_TEST(counts_that_are_no_plain_numbers)
     of_spec("{'model': W, 'step': I-1, 'epoch': T1.0}"); /* neither is a count */
     ck_assert_int_eq(s.step, -1);
     ck_assert_int_eq(s.epoch, -1);
+    of_spec("{'model': W, 'global_step': I7, 'step': I5}"); /* the one that a restore takes */
+    ck_assert_int_eq(s.step, 5);
     make_directory("counted");
     write_spec(at("counted/x.pt"), "{'model': W, 'optimizer': O, 'global_step': I5}");
     summarize(at("counted"));
