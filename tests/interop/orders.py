@@ -88,7 +88,7 @@ def once(parameters):
 
 def chained(modules, above, draw):
     lists = [list(m.parameters()) for m in modules] + ([above] if draw.random() < 0.5 else [])
-    return [{"params": once(itertools.chain([] if above in lists[-1:] else above, *lists))}]
+    return [{"params": once(itertools.chain([] if any(above is x for x in lists[-1:]) else above, *lists))}]
 
 
 def chain_shuffled(model, draw):
