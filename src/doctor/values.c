@@ -110,7 +110,8 @@ static void check_ranks(ckpt__examination *p, const ckpt__organ *o, const char *
     ckpt__doctor_note(p, CKPT__RANK_STATES, NULL, n->name, have, want, of);
 }
 
-static bool is_byte_tensor(const ckpt__examination *p, const ckpt_value *v)
+/* A state that set_rng_state takes; in a list of ranks' it may be a dict of several. */
+static bool is_state(const ckpt__examination *p, const ckpt_value *v)
 {
     return v->kind != CKPT_V_TENSOR || p->index->tensors[v->tensor].info.dtype == CKPT_U8;
 }
@@ -120,17 +121,15 @@ static void look_at_generators(ckpt__examination *p, const ckpt__organ *o)
 {
     const ckpt__node *n = &p->anatomy->tree.nodes[o->node];
     size_t count = n->value->item_count;
-    bool gpu = o->evidence & CKPT__RNG_OF_GPU, bytes = is_byte_tensor(p, n->value);
+    bool gpu = o->evidence & CKPT__RNG_OF_GPU, list = o->evidence & CKPT__RNG_LIST;
     char have[24], want[24];
-    if ((o->evidence & CKPT__RNG_TENSOR) && bytes && !gpu && n->depth > 0 && !n->integer_key)
+    if ((o->evidence & CKPT__RNG_TENSOR) && !gpu && n->depth > 0 && !n->integer_key && is_state(p, n->value))
         note_path(p, o->node, p->paths.rng);
-    for (size_t i = 0; i < count && bytes; i++)
-        bytes = is_byte_tensor(p, n->value->items[i]);
-    if (!(o->evidence & CKPT__RNG_LIST) || !bytes)
-        return;
-    if (!gpu && count > 1)
+    for (size_t i = 0; list && i < count; i++)
+        list = is_state(p, n->value->items[i]);
+    if (list && !gpu && count > 1)
         check_ranks(p, o, "random generators");
-    if (!gpu)
+    if (!list || !gpu)
         return;
     note_path(p, o->node, p->paths.cuda_rng);
     snprintf(have, sizeof have, "%zu", count);
