@@ -154,7 +154,8 @@ static bool note_nested(const placement *p, ckpt__hash *nested)
     const ckpt__index *x = p->m->from;
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt_str stem = stem_of(x->tensors[i].info.name);
-        if (!p->named[i] && ckpt__is_flat(x, i) && ckpt__str_ends_more(x->tensors[i].info.name, ".sizes") &&
+        if (!p->m->ledger.rows[i].entry && ckpt__is_flat(x, i) &&
+            ckpt__str_ends_more(x->tensors[i].info.name, ".sizes") &&
             ckpt__hash_put(nested, stem.data, stem.size, i, NULL) < 0)
             return false;
     }
@@ -175,8 +176,9 @@ ckpt_status ckpt__place_parts_alone(placement *p)
         ckpt_str stem = stem_of(t->name);
         ckpt__subject subject = {.name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device};
         ckpt__target target;
-        if (p->named[i] || ckpt__stays_behind(m, i) || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
-            !m->from->tensors[i].whole || (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
+        if (m->ledger.rows[i].entry || ckpt__stays_behind(m, i) || !ckpt__is_flat(m->from, i) ||
+            stands_for_storage(m, i) || !m->from->tensors[i].whole ||
+            (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
             continue;
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
         if (status == CKPT_OK)
