@@ -69,6 +69,26 @@ ckpt_status ckpt__edit_dicts(ckpt__migration *m, ckpt__dict_fn fn, void *ctx, ck
     return status == CKPT_OK ? ckpt__migration_apply(m, err) : status;
 }
 
+/* ---- tensors of the source that were made */
+
+ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, int64_t step, ckpt_error *err)
+{
+    ckpt__index *x = m->from;
+    const float number = (float)step;
+    const int64_t none = 0;
+    char *bytes = ckpt__arena_copy(x->arena, (const char *)&number, sizeof number);
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!name.data || !bytes || !s || !t || !ckpt__ledger_reach(&m->ledger, x->tensor_count))
+        return ckpt__migration_no_memory(err);
+    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = storage, .unit = 4, .dtype = CKPT_F32};
+    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
+    t->info.name = name;
+    t->info.dtype = CKPT_F32;
+    t->info.role = CKPT_ROLE_STEP;
+    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, err);
+}
+
 /* ---- what a value is */
 
 size_t ckpt__tensor_end(const ckpt__index *x, size_t i)

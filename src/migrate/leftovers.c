@@ -100,14 +100,8 @@ static bool without_optimizer(const ckpt_value *root, ckpt_str path, ckpt__arena
     static const char *const parts[] = {"state", "param_groups"};
     *out = root;
     for (size_t i = 0; i < 2; i++) {
-        ckpt__buf b = {0};
-        ckpt__buf_add(&b, path.data, path.size);
-        if (path.size)
-            ckpt__buf_char(&b, '.');
-        ckpt__buf_str(&b, parts[i]);
-        bool made = !b.failed && without(*out, (ckpt_str){b.data, b.size}, a, out);
-        ckpt__buf_free(&b);
-        if (!made)
+        ckpt_str part = ckpt__arena_join(a, path, ckpt__s(path.size ? "." : ""), ckpt__s(parts[i]));
+        if (!part.data || !without(*out, part, a, out))
             return false;
     }
     const ckpt_value *left = path.size ? ckpt__value_at(*out, path) : NULL;

@@ -35,37 +35,9 @@ static void leave(conversion *t, const ckpt_value *v, ckpt__fate fate)
 /* The name that the step of the parameter at this address has in the source; data NULL: no memory. */
 static ckpt_str step_name(conversion *t, ckpt_str address)
 {
-    ckpt_str path = t->m->canon->unnamed;
-    ckpt__buf b = {0};
-    ckpt__buf_add(&b, path.data ? path.data : "", path.size);
-    ckpt__buf_str(&b, path.size ? ".state." : "state.");
-    ckpt__buf_add(&b, address.data, address.size);
-    ckpt__buf_str(&b, ".step");
-    ckpt_str name = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(t->arena, b.data, b.size);
-    ckpt__buf_free(&b);
-    return name;
-}
-
-/* torch counts steps in a float32 of its own for each parameter. */
-static ckpt_status step_tensor(conversion *t, ckpt_str address, int64_t step, ckpt_value **out)
-{
-    ckpt_str name = step_name(t, address);
-    ckpt__index *x = t->m->from;
-    float number = (float)step;
-    char *bytes = ckpt__arena_copy(t->arena, (const char *)&number, sizeof number);
-    ckpt__storage *s = ckpt__index_add_storage(x);
-    ckpt__tensor *made = ckpt__index_add_tensor(x);
-    *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
-    if (!name.data || !bytes || !s || !made || !*out || !ckpt__ledger_reach(&t->m->ledger, x->tensor_count))
-        return ckpt__migration_no_memory(t->err);
-    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32};
-    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
-    made->info.name = name;
-    made->info.dtype = CKPT_F32;
-    made->info.role = CKPT_ROLE_STEP;
-    (*out)->tensor = x->tensor_count - 1;
-    int64_t none = 0;
-    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, t->err);
+    ckpt_str path = t->m->canon->unnamed,
+             own = ckpt__arena_join(t->arena, ckpt__s(path.size ? ".state." : "state."), address, ckpt__s(".step"));
+    return own.data ? ckpt__arena_join(t->arena, path, own, (ckpt_str){NULL, 0}) : own;
 }
 
 /* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs", which takes the place of its size. *is: the entry is one of
@@ -109,8 +81,11 @@ static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value 
             continue;
         entries[n] = *e;
         if (text_of(e, &key) && ckpt__str_is(key, "step") && e->value->kind == CKPT_V_INT) {
-            ckpt_value *step = NULL;
-            status = step_tensor(t, address, e->value->integer, &step);
+            ckpt_value *step = ckpt__value_new(t->arena, CKPT_V_TENSOR);
+            status = step ? ckpt__add_step(t->m, step_name(t, address), ckpt__s("step"), e->value->integer, t->err)
+                          : ckpt__migration_no_memory(t->err);
+            if (status == CKPT_OK)
+                step->tensor = t->m->from->tensor_count - 1;
             entries[n].value = step;
         }
         n++;

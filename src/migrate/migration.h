@@ -135,6 +135,12 @@ typedef struct ckpt__migration {
     ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
+/* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
+static inline bool ckpt__selects(const ckpt__migration *m)
+{
+    const ckpt_migrate_options *o = &m->options;
+    return o->drop_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+}
 /* Is the tensor none of those that go along? */
 static inline bool ckpt__stays_behind(const ckpt__migration *m, size_t tensor)
 {
@@ -193,6 +199,9 @@ typedef ckpt_status (*ckpt__dict_fn)(void *ctx, const ckpt_value *dict, const ck
                                      ckpt_error *err);
 ckpt_status ckpt__edit_dicts(ckpt__migration *m, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
 
+/* torch counts steps in a float32 of its own for each parameter: the source's last tensor is one from now on. name.data NULL: no
+ * memory. */
+ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, int64_t step, ckpt_error *err);
 /* Tensor `i` and its parts are the tensors [i, end). */
 size_t ckpt__tensor_end(const ckpt__index *index, size_t i);
 /* Has the tensor a name of its own, and no path in the value tree? */

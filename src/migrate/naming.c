@@ -150,12 +150,10 @@ static ckpt_status name_by_position(ckpt__migration *m, ckpt__canon_hints *hints
  * the selection. */
 static ckpt_status name_by_name(ckpt__migration *m, ckpt__canon_hints *hints, ckpt_error *err)
 {
-    const ckpt_migrate_options *o = &m->options;
     size_t said = ckpt_report_count(m->report);
-    hints->needs_order = hints->optional_optimizer && !o->weights_only && !m->hf;
+    hints->needs_order = hints->optional_optimizer && !m->options.weights_only && !m->hf;
     ckpt_status status = build_canon(m, hints, false, &m->order_error);
-    bool selects = o->drop_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
-    if (status == CKPT_E_MISMATCH && hints->needs_order && selects) {
+    if (status == CKPT_E_MISMATCH && hints->needs_order && ckpt__selects(m)) {
         ckpt__report_cut(m->report, said);
         hints->needs_order = false;
         return build_canon(m, hints, false, err);
@@ -174,7 +172,7 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
         if (!e->is_tensor || ckpt__stays_behind(m, e->tensor) || e->own.size <= path.size ||
-            memcmp(e->own.data, path.data, path.size) != 0)
+            !ckpt__str_begins_with(e->own, path))
             continue;
         if (err)
             *err = m->order_error;
@@ -211,7 +209,7 @@ ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
     for (size_t i = 0; script && !m->torch && i < m->from->tensor_count; i++) {
         ckpt_str name = m->from->tensors[i].info.name;
         if (ckpt__str_ends_more(name, "/size") && name.size > m->canon->optimizer_path.size &&
-            memcmp(name.data, m->canon->optimizer_path.data, m->canon->optimizer_path.size) == 0)
+            ckpt__str_begins_with(name, m->canon->optimizer_path))
             ckpt__leave_one(m, i, CKPT__FATE_COUNTED);
     }
     return status;

@@ -19,8 +19,8 @@ size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups");
     size_t n = 0;
     for (size_t g = 0; is_list(groups) && g < groups->item_count; g++) {
-        const ckpt_value *params = ckpt_value_get(groups->items[g], "params");
-        n += is_list(params) ? params->item_count : 0;
+        const ckpt_value *params = ckpt__params_of(groups->items[g]);
+        n += params ? params->item_count : 0;
     }
     return n;
 }

@@ -152,11 +152,6 @@ static bool selected(const ckpt__migration *m, const ckpt_tensor_info *t, bool *
     return by_tensor && by_role && by_device;
 }
 
-static bool selects(const ckpt_migrate_options *o)
-{
-    return o->only_tensor_count || o->only_role_count || o->only_device_count;
-}
-
 /* ---- --drop, and what else is selected */
 
 typedef struct dropper {
@@ -434,7 +429,7 @@ ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
         if (cut < 0)
             return cut;
     }
-    if (!o->drop_count && !o->replace_count && !selects(o))
+    if (!o->replace_count && !ckpt__selects(m))
         return CKPT_OK;
     dropper d = {.m = m, .err = err};
     ckpt__chosen c = {m->canon, ckpt__listed(m, NULL), NULL};
