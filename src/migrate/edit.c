@@ -21,6 +21,18 @@ ckpt_status ckpt__migration_replace(ckpt__migration *m, const ckpt_value *value,
     return by && ckpt__edits_replace(m->edits, value, by) ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
+ckpt_value *ckpt__migration_open_dict(ckpt__migration *m, const ckpt_value *v, size_t more, ckpt_entry **entries)
+{
+    ckpt_value *copy = ckpt__edits_copy(m->edits, v);
+    *entries = ckpt__arena_array(m->from->arena, v->entry_count + more + 1, sizeof **entries);
+    if (!copy || !*entries)
+        return NULL;
+    if (v->entry_count)
+        memcpy(*entries, v->entries, v->entry_count * sizeof **entries);
+    copy->entries = *entries;
+    return copy;
+}
+
 ckpt_status ckpt__migration_apply(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_value **from = &m->from->root, **to = &m->root;

@@ -6,6 +6,7 @@
  * [torch/optim/optimizer.py: load_state_dict, and the __setstate__ of each optimizer, which fill in the settings that C++ has
  * not] */
 #include "migrate/migration.h"
+#include "migrate/order.h"
 
 #include <stdlib.h>
 #include "format/torch/libtorch.h"
@@ -102,22 +103,10 @@ static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value 
 
 /* ---- all states */
 
-/* A state and the id of its parameter, for sorting. */
-typedef struct numbered {
-    size_t id;
-    ckpt_entry entry;
-} numbered;
-
-static int by_id(const void *a, const void *b)
-{
-    size_t x = ((const numbered *)a)->id, y = ((const numbered *)b)->id;
-    return x < y ? -1 : x > y;
-}
-
 /* States by the ids of their addresses, in their order; what is in no group concerns no optimizer. */
 static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ckpt_value **out)
 {
-    numbered *all = calloc(states->entry_count + 1, sizeof *all);
+    ckpt__numbered_state *all = calloc(states->entry_count + 1, sizeof *all);
     ckpt_entry *entries = ckpt__arena_array(t->arena, states->entry_count + 1, sizeof *entries);
     ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0;
@@ -139,10 +128,8 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
         all[n++].entry.value = state;
         status = all[n - 1].entry.key ? turn_state(t, key, state) : ckpt__migration_no_memory(t->err);
     }
-    if (n)
-        qsort(all, n, sizeof *all, by_id);
-    for (size_t i = 0; entries && i < n; i++)
-        entries[i] = all[i].entry;
+    if (status == CKPT_OK)
+        ckpt__states_sort(all, n, entries);
     free(all);
     *out = status == CKPT_OK ? ckpt__value_dict(t->arena, entries, n) : NULL;
     return status == CKPT_OK && !*out ? ckpt__migration_no_memory(t->err) : status;

@@ -193,6 +193,8 @@ ckpt_status ckpt__migration_rewrite(ckpt__migration *m, ckpt__rewrite_fn fn, voi
  * was noted. */
 ckpt_status ckpt__migration_replace(ckpt__migration *m, const ckpt_value *value, const ckpt_value *by, ckpt_error *err);
 ckpt_status ckpt__migration_apply(ckpt__migration *m, ckpt_error *err);
+/* A copy of v with entries that can be changed, and room for so many more. NULL: no memory. */
+ckpt_value *ckpt__migration_open_dict(ckpt__migration *m, const ckpt_value *v, size_t more, ckpt_entry **entries);
 /* Every dict that dicts alone lead to from the root, each once. fn may put another in its place (*to), and says whether
  * what is below it is to be seen too. */
 typedef ckpt_status (*ckpt__dict_fn)(void *ctx, const ckpt_value *dict, const ckpt_value **to, bool *below,

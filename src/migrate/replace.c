@@ -30,8 +30,8 @@ static void find_weights(replacer *r)
     const ckpt__index *x = r->m->from;
     for (size_t i = 0; i < x->tensor_count; i = ckpt__tensor_end(x, i))
         r->weight[i] = is_role(x->tensors[i].info.role);
-    for (size_t i = 0; i < r->c->canon->count; i++) {
-        const ckpt__canon_entry *e = &r->c->canon->entries[i];
+    for (size_t i = 0; i < r->m->canon->count; i++) {
+        const ckpt__canon_entry *e = &r->m->canon->entries[i];
         if (e->is_tensor && !e->state_key.data && is_role(e->role))
             r->weight[ckpt__listing(r->c->listed, e)] = true;
     }
@@ -57,7 +57,7 @@ static void find_replaced(replacer *r)
 /* Their canonical names, by which the optimizer's states know them. */
 static ckpt_status note_names(replacer *r)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < canon->count; i++) {
         const ckpt__canon_entry *e = &canon->entries[i];
@@ -90,7 +90,7 @@ static bool is_common(const ckpt__canon_entry *e)
 
 static ckpt_status find_states(replacer *r)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < canon->count; i++) {
         ckpt__canon_entry *e = &canon->entries[i];
@@ -190,7 +190,7 @@ static bool has_target(const replacer *r)
 /* "; params[4] of group 0 stays its place". Nothing where it is in no group. */
 static void put_place(const replacer *r, size_t tensor, char *out, size_t size)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     ckpt_str name = r->m->ledger.rows[tensor].called;
     *out = 0;
     for (size_t g = 0; name.data && has_target(r) && g < canon->group_count; g++)
@@ -228,7 +228,7 @@ static ckpt_status note_replaced(replacer *r)
 /* How many parameters of the optimizer keep what they have. */
 static ckpt_status note_kept(replacer *r)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     size_t all = 0, gone = 0;
     for (size_t g = 0; g < canon->group_count; g++)
         for (size_t i = 0; i < canon->groups[g].param_count; i++) {

@@ -309,8 +309,8 @@ static bool is_replaced(const ckpt__chosen *c, ckpt_str name)
 static bool find_kept(const ckpt__migration *m, const ckpt__chosen *c, ckpt__hash *slots, bool *kept, size_t count)
 {
     bool any = false;
-    for (size_t i = 0; i < c->canon->count; i++) {
-        const ckpt__canon_entry *e = &c->canon->entries[i];
+    for (size_t i = 0; i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
         bool state = e->param.data != NULL && e->state_key.data != NULL;
         size_t slot;
         if (!e->is_tensor || e->outside || (!state && e->role != CKPT_ROLE_PARAM))
@@ -326,13 +326,13 @@ static bool find_kept(const ckpt__migration *m, const ckpt__chosen *c, ckpt__has
 }
 
 /* A parameter that the model's dict does not show was never dropped. */
-static void keep_unknown(const ckpt__chosen *c, bool *kept)
+static void keep_unknown(const ckpt__canon *canon, bool *kept)
 {
     size_t slot = 0, i;
-    for (size_t g = 0; g < c->canon->group_count; g++)
-        for (size_t k = 0; k < c->canon->groups[g].param_count; k++, slot++) {
-            ckpt_str name = c->canon->groups[g].params[k];
-            if (!name.data || !ckpt__hash_get(c->canon->by_name, name.data, name.size, &i))
+    for (size_t g = 0; g < canon->group_count; g++)
+        for (size_t k = 0; k < canon->groups[g].param_count; k++, slot++) {
+            ckpt_str name = canon->groups[g].params[k];
+            if (!name.data || !ckpt__hash_get(canon->by_name, name.data, name.size, &i))
                 kept[slot] = true;
         }
 }
@@ -353,27 +353,27 @@ static void forget_params(ckpt__canon *canon, const bool *kept)
 static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count,
                          ckpt_error *err)
 {
-    size_t slot = 0, n = 0, groups = c->canon->group_count;
+    size_t slot = 0, n = 0, groups = m->canon->group_count;
     ckpt__hash *slots = ckpt__hash_new(count);
     bool *kept = calloc(count + 1, sizeof *kept);
     size_t *order = calloc(count + 1, sizeof *order), *group = calloc(groups + 1, sizeof *group);
     ckpt_status status = slots && kept && order && group ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < groups; g++) {
         group[g] = g;
-        for (size_t i = 0; status == CKPT_OK && i < c->canon->groups[g].param_count; i++, slot++) {
-            ckpt_str name = c->canon->groups[g].params[i];
+        for (size_t i = 0; status == CKPT_OK && i < m->canon->groups[g].param_count; i++, slot++) {
+            ckpt_str name = m->canon->groups[g].params[i];
             if (name.data && ckpt__hash_put(slots, name.data, name.size, slot, NULL) < 0)
                 status = ckpt__migration_no_memory(err);
         }
     }
     if (status == CKPT_OK)
-        keep_unknown(c, kept);
+        keep_unknown(m->canon, kept);
     if (status == CKPT_OK && find_kept(m, c, slots, kept, count)) {
         for (size_t i = 0; i < count; i++)
             if (kept[i])
                 order[n++] = i;
         status = ckpt__optimizer_turn(m, optimizer, order, n, group, groups, err);
-        forget_params(c->canon, kept);
+        forget_params(m->canon, kept);
         if (status == CKPT_OK)
             status = ckpt__migration_note(
                 m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, err,
@@ -389,14 +389,14 @@ static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_v
 
 static ckpt_status prune_optimizer(ckpt__migration *m, const ckpt__chosen *c, ckpt_error *err)
 {
-    if (!c->canon->optimizer_path.data || !m->options.drop_count)
+    if (!m->canon->optimizer_path.data || !m->options.drop_count)
         return CKPT_OK;
-    const ckpt_value *optimizer = ckpt__value_at(m->from->root, c->canon->optimizer_path);
+    const ckpt_value *optimizer = ckpt__value_at(m->from->root, m->canon->optimizer_path);
     size_t count = 0;
-    for (size_t g = 0; g < c->canon->group_count; g++)
-        count += c->canon->groups[g].param_count;
+    for (size_t g = 0; g < m->canon->group_count; g++)
+        count += m->canon->groups[g].param_count;
     if (!ckpt__is_torch_optimizer(optimizer) || ckpt__optimizer_slots(optimizer) != count ||
-        ckpt_value_get(optimizer, "param_groups")->item_count != c->canon->group_count)
+        ckpt_value_get(optimizer, "param_groups")->item_count != m->canon->group_count)
         return CKPT_OK;
     return prune(m, c, optimizer, count, err);
 }
@@ -432,7 +432,7 @@ ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
     if (!o->replace_count && !ckpt__selects(m))
         return CKPT_OK;
     dropper d = {.m = m, .err = err};
-    ckpt__chosen c = {m->canon, ckpt__listed(m, NULL), NULL};
+    ckpt__chosen c = {ckpt__listed(m, NULL), NULL};
     d.used = calloc(o->drop_count + 1, sizeof *d.used);
     d.chose = calloc(o->only_tensor_count + o->only_role_count + o->only_device_count + 1, sizeof *d.chose);
     ckpt_status status = d.used && d.chose && c.listed ? CKPT_OK : ckpt__migration_no_memory(err);

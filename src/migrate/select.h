@@ -1,10 +1,9 @@
-/* migrate/select.h - names of tensors while it is chosen which ones go along. */
+/* migrate/select.h - names while it is chosen which tensors go along. */
 #ifndef CKPT_MIGRATE_SELECT_H
 #define CKPT_MIGRATE_SELECT_H
 #include "migrate/migration.h"
 
 typedef struct ckpt__chosen {
-    ckpt__canon *canon; /* borrowed from the migration */
     ckpt__hash *listed; /* owned: own name -> tensor: a tie is listed under both */
     ckpt__hash *
         replaced; /* owned: canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
