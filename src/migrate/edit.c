@@ -1,4 +1,5 @@
-/* migrate/edit.c - another tree of the source's: what all steps that change it share, and what they ask of a value. */
+/* migrate/edit.c - another tree of the source's, and tensors that are made: what all steps that change them share, and what they
+ * ask of a value. */
 #include "migrate/migration.h"
 #include "format/table.h"
 #include "format/torch/write.h"

@@ -18,13 +18,13 @@
  *   groups.c           a torch target: a group for moments without one, one step a parameter
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
- *   ledger.c           what becomes of each tensor, and why (ledger.h)
+ *   ledger.c           what becomes of each tensor, and why; rows by their names (ledger.h)
  *   place.c            the target's index: names, roles, and what goes along (place.h)
  *   place_tags.c       its device tags
  *   own.c              its tensors with a storage of their own: converted, joined, cut out, turned, resolved
  *   cast.c             --cast: which tensors it names
  *   float4.c           dtypes that pack two values of four bits in a byte
- *   edit.c             another value tree: what the steps that change it share
+ *   edit.c             another value tree, and tensors that are made: what the steps that change them share
  *   objects.c          torch.device objects among the values
  *   order.c            the optimizer's parameters in another order, dense ids (order.h)
  *   merge.c            several files as one tree

@@ -39,8 +39,7 @@ static ckpt_status know_views(placement *p)
 {
     const ckpt__index *x = p->m->from;
     p->holder = calloc(x->storage_count + 1, sizeof *p->holder);
-    p->m->chosen = calloc(x->tensor_count + 1, sizeof *p->m->chosen);
-    if (!p->holder || !p->m->chosen || !ckpt__views_make(x, &p->views))
+    if (!p->holder || !ckpt__views_make(x, &p->views))
         return ckpt__migration_no_memory(p->err);
     for (size_t i = 0; i < x->storage_count; i++)
         p->holder[i] = SIZE_MAX;
@@ -70,7 +69,7 @@ static ckpt_str listed_name(const ckpt__migration *m, ckpt_str own)
     for (size_t i = 0; m->same && root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
         ckpt_str file = root->entries[i].key->text;
         if (root->entries[i].key->kind == CKPT_V_STR && own.size > file.size + 1 && own.data[file.size] == '.' &&
-            memcmp(own.data, file.data, file.size) == 0)
+            ckpt__str_begins_with(own, file))
             return (ckpt_str){own.data + file.size + 1, own.size - file.size - 1};
     }
     return own;
@@ -153,6 +152,7 @@ static bool has_optimizer(const ckpt__migration *m)
     return state && !m->options.weights_only && !m->hf;
 }
 
+/* Of those that go along. */
 static ckpt_status each_row(placement *p, ckpt_status (*row)(placement *p, size_t tensor))
 {
     ckpt_status status = CKPT_OK;
@@ -167,7 +167,11 @@ static ckpt_status finish_rows(placement *p)
 {
     ckpt_status (*const rows[])(placement * p, size_t tensor) = {
         ckpt__own_cast, ckpt__own_cut, ckpt__own_strided, ckpt__own_resolved, ckpt__place_float4, choose_row};
-    ckpt_status status = p->m->options.cast_count ? ckpt__migrate_casts(p->m, p->err) : CKPT_OK;
+    ckpt__migration *m = p->m;
+    m->chosen = calloc(m->from->tensor_count + 1, sizeof *m->chosen);
+    ckpt_status status = m->chosen ? CKPT_OK : ckpt__migration_no_memory(p->err);
+    if (status == CKPT_OK && m->options.cast_count)
+        status = ckpt__migrate_casts(m, p->err);
     for (size_t k = 0; status == CKPT_OK && k < sizeof rows / sizeof *rows; k++)
         status = each_row(p, rows[k]);
     return status == CKPT_OK ? say_in_structure(p) : status;
