@@ -295,7 +295,7 @@ static ckpt_status rename_optimizer(renaming *n, const ckpt_value *optimizer)
                          *names = ckpt_value_get(groups->items[g], "param_names");
         if (params)
             status = rename_items(n, params);
-        if (status == CKPT_OK && names && (names->kind == CKPT_V_LIST || names->kind == CKPT_V_TUPLE))
+        if (status == CKPT_OK && ckpt__is_list(names))
             status = rename_items(n, names);
     }
     ckpt_entry *entries = ckpt__arena_array(n->arena, state->entry_count + 1, sizeof *entries);
@@ -347,8 +347,7 @@ static int note_below(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot
     const ckpt_value *v = visit->value;
     (void)to;
     bool below = (spot->parent && ckpt__pointers_get(&n->optimizer, spot->parent, NULL)) || ckpt__is_torch_optimizer(v);
-    bool container =
-        v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
+    bool container = v->kind == CKPT_V_DICT || v->kind == CKPT_V_OBJECT || ckpt__is_list(v);
     if (below && container && !visit->cycle && ckpt__pointers_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
     return CKPT_OK;

@@ -9,16 +9,11 @@
 
 /* ---- looking at it */
 
-static bool is_list(const ckpt_value *v)
-{
-    return v && (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
-}
-
 size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups");
     size_t n = 0;
-    for (size_t g = 0; is_list(groups) && g < groups->item_count; g++) {
+    for (size_t g = 0; ckpt__is_list(groups) && g < groups->item_count; g++) {
         const ckpt_value *params = ckpt__params_of(groups->items[g]);
         n += params ? params->item_count : 0;
     }
@@ -45,7 +40,7 @@ static const ckpt_value *slot_value(const reordering *t, size_t group, const cha
 {
     const ckpt_value *list = ckpt_value_get(ckpt_value_get(t->optimizer, "param_groups")->items[group], key);
     size_t i = slot - t->first[group];
-    return is_list(list) && i < list->item_count ? list->items[i] : NULL;
+    return ckpt__is_list(list) && i < list->item_count ? list->items[i] : NULL;
 }
 
 static ckpt_str id_text(reordering *t, const ckpt_value *id)
@@ -215,7 +210,7 @@ ckpt_status ckpt__optimizer_turn(ckpt__migration *m, const ckpt_value *optimizer
     ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < n; g++) {
         const ckpt_value *params = ckpt_value_get(list->items[g], "params");
-        first[g + 1] = first[g] + (is_list(params) ? params->item_count : 0);
+        first[g + 1] = first[g] + (ckpt__is_list(params) ? params->item_count : 0);
     }
     if (status == CKPT_OK)
         status = turn(&t, slots, count, groups, group_count);
