@@ -214,6 +214,19 @@ ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n)
     return s;
 }
 
+ckpt_str ckpt__arena_join(ckpt__arena *a, ckpt_str one, ckpt_str two, ckpt_str three)
+{
+    const ckpt_str parts[] = {one, two, three};
+    size_t size = one.size + two.size + three.size, at = 0;
+    char *text = ckpt__arena_alloc(a, size + 1);
+    for (size_t i = 0; text && i < 3; i++) {
+        if (parts[i].size)
+            memcpy(text + at, parts[i].data, parts[i].size);
+        at += parts[i].size;
+    }
+    return text ? (ckpt_str){text, size} : (ckpt_str){NULL, 0};
+}
+
 ckpt__arena_mark ckpt__arena_note(const ckpt__arena *a)
 {
     return (ckpt__arena_mark){a->chunks, a->chunks ? a->chunks->next : NULL, a->left, a->used};

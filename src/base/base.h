@@ -103,6 +103,8 @@ void *ckpt__arena_alloc(ckpt__arena *a, size_t size);                 /* NULL: m
 void *ckpt__arena_array(ckpt__arena *a, size_t count, size_t size);   /* overflow-checked */
 char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n);   /* NUL added */
 ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n); /* data NULL on failure */
+/* One after the other, as one string; data NULL on failure. A part may be without data. */
+ckpt_str ckpt__arena_join(ckpt__arena *a, ckpt_str one, ckpt_str two, ckpt_str three);
 /* So many bytes are likely to be asked for: what is asked first lies in one piece, in huge pages where there are some, that is
  * quicker to have and to walk through. Nothing else changes, and nothing is lost where it is not to be had. */
 void ckpt__arena_expect(ckpt__arena *a, size_t bytes);

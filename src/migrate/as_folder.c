@@ -28,9 +28,8 @@ static ckpt_status part_at(same *s, ckpt_str name, size_t *number)
 static bool edits_values(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->strip_prefix_count || o->rename_count || o->add_prefix || o->drop_count || o->only_tensor_count ||
-           o->only_role_count || o->only_device_count || o->plain || o->map_device_objects || o->param_name_count ||
-           o->salvage || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
+    return ckpt__selects(m) || o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain ||
+           o->map_device_objects || o->param_name_count || o->salvage || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
 }
 
 static bool same_tag(ckpt_str a, ckpt_str b)

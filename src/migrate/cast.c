@@ -140,8 +140,9 @@ static ckpt_status no_bytes(caster *c, const rule *r, const ckpt_tensor_info *t)
 
 static bool names(const caster *c, const rule *r, size_t i)
 {
-    return matches(r, c->m->ledger.rows[i].canonical) || matches(r, c->m->index->tensors[i].info.name) ||
-           matches(r, c->m->from->tensors[i].info.name) || (i < c->m->ties.count && matches(r, c->m->ties.names[i]));
+    const ckpt__migration *m = c->m;
+    return matches(r, ckpt__canonical(m, i)) || matches(r, m->index->tensors[i].info.name) ||
+           matches(r, m->from->tensors[i].info.name) || (m->tree && matches(r, m->ledger.rows[i].called));
 }
 
 /* Rules behind the one that has taken tensor i: what they match there they do not get. */
@@ -154,45 +155,35 @@ static void note_taken(caster *c, size_t i, size_t by)
     }
 }
 
-static ckpt_status apply(caster *c, ckpt_dtype *out, const bool *part, size_t *by)
+/* The first rule that means the tensor decides. Its parts stay as they are. */
+static ckpt_status cast_row(caster *c, size_t i)
 {
-    const ckpt__index *x = c->m->index;
+    const ckpt__tensor *t = &c->m->index->tensors[i];
+    ckpt__row *row = &c->m->ledger.rows[i];
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
-        const ckpt_tensor_info *t = &x->tensors[i].info;
-        by[i] = SIZE_MAX;
-        if (ckpt__stays_behind(c->m, i) || part[i])
+    for (size_t k = 0; k < c->count && !row->rule; k++) {
+        rule *r = &c->rules[k];
+        if (!names(c, r, i))
             continue;
-        for (size_t k = 0; k < c->count; k++) {
-            rule *r = &c->rules[k];
-            if (!names(c, r, i))
-                continue;
-            r->matched = true;
-            bool dense = !ckpt__has_no_bytes(&x->tensors[i]) && !t->extra->quantizer.data,
-                 can = converts(t->dtype, r->to);
-            if (!means(r, t) || (dense && !can && !r->exact)) /* packed ones: float4, two a byte */
-                continue;
-            r->used = true;
-            by[i] = k;
-            if (dense && can)
-                out[i] = r->to;
-            else if (r->exact)
-                status = dense ? no_conversion(c, r, t) : no_bytes(c, r, t);
-            note_taken(c, i, k);
-            break;
-        }
+        r->matched = true;
+        bool dense = !ckpt__has_no_bytes(t) && !t->info.extra->quantizer.data, can = converts(t->info.dtype, r->to);
+        if (!means(r, &t->info) || (dense && !can && !r->exact)) /* packed ones: float4, two a byte */
+            continue;
+        r->used = true;
+        row->rule = (uint32_t)k + 1;
+        if (dense && can)
+            row->cast = (uint8_t)r->to;
+        else if (r->exact)
+            status = dense ? no_conversion(c, r, &t->info) : no_bytes(c, r, &t->info);
+        note_taken(c, i, k);
     }
     return status;
 }
 
 static ckpt_status note_unused(caster *c)
 {
-    const size_t tensors = c->m->index->tensor_count;
-    ckpt_str *canonical = calloc(tensors + 1, sizeof *canonical);
-    ckpt__rule_names all = {c->m->index, canonical, NULL, NULL};
-    ckpt_status status = canonical ? CKPT_OK : ckpt__migration_no_memory(c->err);
-    for (size_t i = 0; canonical && i < tensors; i++)
-        canonical[i] = c->m->ledger.rows[i].canonical;
+    const ckpt__rule_names all = {.canonical = true};
+    ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < c->count; k++) {
         const rule *r = &c->rules[k], *first = &c->rules[r->by];
         char said[300], why[400] = "converts nothing: no name matches";
@@ -213,13 +204,12 @@ static ckpt_status note_unused(caster *c)
         else
             status = ckpt__rule_unused(c->m, said, why, r->taken ? NULL : r->glob, &all, c->err);
     }
-    free(canonical);
     return status;
 }
 
 /* A tensor is listed once a name, and its value has the number of the first. */
 typedef struct tie_finder {
-    ckpt__ties *ties;
+    ckpt__migration *m;
     const ckpt__hash *listed; /* name -> tensor */
 } tie_finder;
 
@@ -227,60 +217,42 @@ static int find_tie(void *ctx, const ckpt_visit *visit)
 {
     const tie_finder *f = ctx;
     size_t at, first = visit->value->tensor;
-    if (visit->value->kind == CKPT_V_TENSOR && first < f->ties->count &&
+    if (visit->value->kind == CKPT_V_TENSOR && first < f->m->from->tensor_count &&
         ckpt__hash_get(f->listed, visit->name.data, visit->name.size, &at))
-        f->ties->one_of[at] = first;
+        f->m->ledger.rows[at].first = (uint32_t)first + 1;
     return CKPT_OK;
 }
 
 ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt__index *x = m->from;
-    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
-    ckpt__ties *t = &m->ties;
-    t->one_of = calloc(x->tensor_count + 1, sizeof *t->one_of);
-    t->names = calloc(x->tensor_count + 1, sizeof *t->names);
-    ckpt_status status = listed && t->one_of && t->names ? CKPT_OK : ckpt__migration_no_memory(err);
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
-        ckpt_str name = x->tensors[i].info.name;
-        t->one_of[i] = i;
-        if (!ckpt__stays_behind(m, i) && !ckpt__is_flat(x, i) &&
-            ckpt__hash_put(listed, name.data, name.size, i, NULL) < 0)
-            status = ckpt__migration_no_memory(err);
-    }
-    t->count = status == CKPT_OK ? x->tensor_count : 0;
-    tie_finder f = {t, listed};
-    if (status == CKPT_OK && x->root)
-        status = (ckpt_status)ckpt_value_walk(x->root, 0, find_tie, &f, err);
-    for (size_t i = 0; status == CKPT_OK && i < m->canon->count; i++) {
-        const ckpt__canon_entry *e = &m->canon->entries[i];
-        size_t at = e->tensor;
-        if (e->is_tensor && (ckpt__hash_get(listed, e->own.data, e->own.size, &at) || at < x->tensor_count))
-            t->names[at] = e->name;
-    }
+    ckpt__hash *listed = ckpt__listed(m, ckpt__goes_in_tree);
+    tie_finder f = {m, listed};
+    if (!listed)
+        return ckpt__migration_no_memory(err);
+    ckpt__call_rows(m, listed);
+    ckpt_status status = m->from->root ? (ckpt_status)ckpt_value_walk(m->from->root, 0, find_tie, &f, err) : CKPT_OK;
     ckpt__hash_free(listed);
     return status;
 }
 
-void ckpt__ties_free(ckpt__ties *t)
+static void take_earlier(ckpt__row *to, const ckpt__row *from)
 {
-    free(t->one_of);
-    free(t->names);
-    *t = (ckpt__ties){0};
+    if (!from->rule || (to->rule && to->rule <= from->rule))
+        return;
+    to->rule = from->rule;
+    to->cast = from->cast;
 }
 
 /* A tensor under several names is one: the first rule that matches any of them is for all. */
-static void join_names(const caster *c, ckpt_dtype *out, size_t *by)
+static void join_names(const ckpt__ledger *ledger)
 {
-    const ckpt__migration *m = c->m;
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < m->ties.count; i++) {
-            size_t to = pass ? i : m->ties.one_of[i], from = pass ? m->ties.one_of[i] : i;
-            if (to != from && by[from] < by[to]) {
-                by[to] = by[from];
-                out[to] = out[from];
-            }
-        }
+    ckpt__row *rows = ledger->rows;
+    for (size_t i = 0; i < ledger->count; i++)
+        if (rows[i].first)
+            take_earlier(&rows[rows[i].first - 1], &rows[i]);
+    for (size_t i = 0; i < ledger->count; i++)
+        if (rows[i].first)
+            take_earlier(&rows[i], &rows[rows[i].first - 1]);
 }
 
 static void find_weights(caster *c)
@@ -290,39 +262,31 @@ static void find_weights(caster *c)
         for (size_t i = 0; !c->rules[k].weights && i < x->tensor_count; i++) {
             const ckpt_tensor_info *t = &x->tensors[i].info;
             bool weight = !t->state_key.data && (t->role == CKPT_ROLE_PARAM || t->role == CKPT_ROLE_BUFFER);
-            c->rules[k].weights = weight && (may_match(&c->rules[k], t->name) ||
-                                             may_match(&c->rules[k], c->m->ledger.rows[i].canonical) ||
-                                             may_match(&c->rules[k], from->tensors[i].info.name));
+            c->rules[k].weights =
+                weight && (may_match(&c->rules[k], t->name) || may_match(&c->rules[k], ckpt__canonical(c->m, i)) ||
+                           may_match(&c->rules[k], from->tensors[i].info.name));
         }
 }
 
-ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err)
+ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    caster c = {.m = m, .count = o->cast_count, .err = err};
-    if (!o->cast_count)
-        return CKPT_OK;
-    bool *part = calloc(m->from->tensor_count + 1, sizeof *part);
-    size_t *by = calloc(m->from->tensor_count + 1, sizeof *by);
-    c.rules = calloc(o->cast_count + 1, sizeof *c.rules);
-    ckpt_status status = part && by && c.rules ? CKPT_OK : ckpt__migration_no_memory(err);
-    for (size_t k = 0; status == CKPT_OK && k < o->cast_count; k++)
+    const ckpt__index *x = m->from;
+    caster c = {.m = m, .rules = calloc(o->cast_count + 1, sizeof *c.rules), .count = o->cast_count, .err = err};
+    ckpt_status status = c.rules ? CKPT_OK : ckpt__migration_no_memory(err);
+    for (size_t k = 0; status == CKPT_OK && k < c.count; k++)
         status = parse(o->cast[k], &c.rules[k], err);
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i = ckpt__tensor_end(m->from, i))
-        for (size_t k = i + 1; k < ckpt__tensor_end(m->from, i); k++)
-            part[k] = true;
     if (status == CKPT_OK)
         find_weights(&c);
-    if (status == CKPT_OK)
-        status = apply(&c, out, part, by);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
+        if (!ckpt__stays_behind(m, i))
+            status = cast_row(&c, i);
     if (status == CKPT_OK) {
-        join_names(&c, out, by);
+        join_names(&m->ledger);
         status = note_unused(&c);
     }
-    for (size_t k = 0; c.rules && k < o->cast_count; k++)
+    for (size_t k = 0; c.rules && k < c.count; k++)
         free(c.rules[k].glob);
     free(c.rules);
-    free(part);
-    free(by);
     return status;
 }

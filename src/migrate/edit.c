@@ -1,4 +1,5 @@
-/* migrate/edit.c - another tree of the source's: what all steps that change it share, and what they ask of a value. */
+/* migrate/edit.c - another tree of the source's, and tensors that are made: what all steps that change them share, and what they
+ * ask of a value. */
 #include "migrate/migration.h"
 #include "format/table.h"
 #include "format/torch/write.h"
@@ -19,6 +20,18 @@ ckpt_status ckpt__migration_rewrite(ckpt__migration *m, ckpt__rewrite_fn fn, voi
 ckpt_status ckpt__migration_replace(ckpt__migration *m, const ckpt_value *value, const ckpt_value *by, ckpt_error *err)
 {
     return by && ckpt__edits_replace(m->edits, value, by) ? CKPT_OK : ckpt__migration_no_memory(err);
+}
+
+ckpt_value *ckpt__migration_open_dict(ckpt__migration *m, const ckpt_value *v, size_t more, ckpt_entry **entries)
+{
+    ckpt_value *copy = ckpt__edits_copy(m->edits, v);
+    *entries = ckpt__arena_array(m->from->arena, v->entry_count + more + 1, sizeof **entries);
+    if (!copy || !*entries)
+        return NULL;
+    if (v->entry_count)
+        memcpy(*entries, v->entries, v->entry_count * sizeof **entries);
+    copy->entries = *entries;
+    return copy;
 }
 
 ckpt_status ckpt__migration_apply(ckpt__migration *m, ckpt_error *err)
@@ -67,6 +80,26 @@ ckpt_status ckpt__edit_dicts(ckpt__migration *m, ckpt__dict_fn fn, void *ctx, ck
     free(pending);
     ckpt__pointers_free(&seen);
     return status == CKPT_OK ? ckpt__migration_apply(m, err) : status;
+}
+
+/* ---- tensors of the source that were made */
+
+ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, int64_t step, ckpt_error *err)
+{
+    ckpt__index *x = m->from;
+    const float number = (float)step;
+    const int64_t none = 0;
+    char *bytes = ckpt__arena_copy(x->arena, (const char *)&number, sizeof number);
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!name.data || !bytes || !s || !t || !ckpt__ledger_reach(&m->ledger, x->tensor_count))
+        return ckpt__migration_no_memory(err);
+    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = storage, .unit = 4, .dtype = CKPT_F32};
+    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
+    t->info.name = name;
+    t->info.dtype = CKPT_F32;
+    t->info.role = CKPT_ROLE_STEP;
+    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, err);
 }
 
 /* ---- what a value is */

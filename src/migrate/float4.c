@@ -1,5 +1,5 @@
 /* migrate/float4.c - values of four bits, which torch and safetensors count otherwise. */
-#include "migrate/migration.h"
+#include "migrate/place.h"
 
 /* Two values of four bits are one element of torch's float4_e2m1fn_x2 and two of safetensors' F4: the same bytes, and the last
  * dimension twice as long, as the safetensors library has it. --to same: each file keeps its format, and its name for them. */
@@ -38,15 +38,13 @@ static ckpt_status set_float4(ckpt__migration *m, size_t i, ckpt_dtype to, ckpt_
     return status;
 }
 
-ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err)
+ckpt_status ckpt__place_float4(ckpt__placing *p, size_t i)
 {
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && !m->same && i < m->index->tensor_count; i++) {
-        ckpt_dtype is = ckpt__stays_behind(m, i) ? CKPT_DTYPE_NONE : m->index->tensors[i].info.dtype;
-        if (is == CKPT_F4 && m->torch)
-            status = set_float4(m, i, CKPT_F4_E2M1_X2, err);
-        else if (is == CKPT_F4_E2M1_X2 && m->format->logical_float4)
-            status = set_float4(m, i, CKPT_F4, err);
-    }
-    return status;
+    const ckpt__migration *m = p->m;
+    ckpt_dtype is = m->same ? CKPT_DTYPE_NONE : m->index->tensors[i].info.dtype;
+    if (is == CKPT_F4 && m->torch)
+        return set_float4(p->m, i, CKPT_F4_E2M1_X2, p->err);
+    if (is == CKPT_F4_E2M1_X2 && m->format->logical_float4)
+        return set_float4(p->m, i, CKPT_F4, p->err);
+    return CKPT_OK;
 }

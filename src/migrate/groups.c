@@ -86,7 +86,7 @@ static ckpt_status find_owners(grouper *g)
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
         if (!e->is_tensor || e->outside || !e->param.data || !e->state_key.data ||
-            ckpt__stays_behind(g->m, e->tensor) || e->name.size <= HEAD || memcmp(e->name.data, head, HEAD) != 0)
+            ckpt__stays_behind(g->m, e->tensor) || !ckpt__str_begins_more(e->name, head))
             continue; /* gradients and averages are of parameters too */
         owner *o = owner_of(g, e->param);
         if (!o)
@@ -222,56 +222,36 @@ static ckpt_status find_losses(grouper *g, bool *said)
 
 /* ---- steps */
 
-/* torch counts them in a float32 of its own for each parameter. */
 static ckpt_status make_step(grouper *g, owner *o, int64_t step)
 {
-    ckpt__migration *m = g->m;
-    ckpt__index *x = m->from;
-    ckpt__canon *c = m->canon;
-    float number = (float)step;
-    int64_t none = 0;
-    char *bytes = ckpt__arena_copy(x->arena, (const char *)&number, sizeof number);
-    ckpt__storage *s = ckpt__index_add_storage(x);
-    ckpt__tensor *t = ckpt__index_add_tensor(x);
-    ckpt__buf name = {0};
-    ckpt__buf_str(&name, head);
-    ckpt__buf_add(&name, o->name.data, o->name.size);
-    ckpt__buf_str(&name, ".step");
-    ckpt_str kept = name.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(x->arena, name.data, name.size);
-    ckpt__buf_free(&name);
-    if (!bytes || !s || !t || !kept.data)
-        return ckpt__migration_no_memory(g->err);
-    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = kept, .unit = 4, .dtype = CKPT_F32};
-    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
-    t->info.name = kept;
-    t->info.dtype = CKPT_F32;
-    t->info.role = CKPT_ROLE_STEP;
+    const ckpt__index *x = g->m->from;
+    ckpt__canon *c = g->m->canon;
+    ckpt_str name = ckpt__arena_join(x->arena, ckpt__s(head), o->name, ckpt__s(".step"));
+    ckpt_status status = ckpt__add_step(g->m, name, name, step, g->err);
+    if (status < 0)
+        return status;
     size_t at = o->step == SIZE_MAX ? c->count : o->step;
-    ckpt__canon_entry *e = &c->entries[at];
-    *e = (ckpt__canon_entry){.name = kept,
-                             .own = kept,
-                             .tensor = x->tensor_count - 1,
-                             .param = o->name,
-                             .state_key = ckpt__s("step"),
-                             .role = CKPT_ROLE_STEP,
-                             .is_tensor = true};
-    if (at == c->count && ckpt__hash_put(c->by_name, kept.data, kept.size, c->count++, NULL) < 0)
+    c->entries[at] = (ckpt__canon_entry){.name = name,
+                                         .own = name,
+                                         .tensor = x->tensor_count - 1,
+                                         .param = o->name,
+                                         .state_key = ckpt__s("step"),
+                                         .role = CKPT_ROLE_STEP,
+                                         .is_tensor = true};
+    if (at == c->count && ckpt__hash_put(c->by_name, name.data, name.size, c->count++, NULL) < 0)
         return ckpt__migration_no_memory(g->err);
     o->step = at;
     g->made++;
-    ckpt_status status = ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, g->err);
-    x->tensors[x->tensor_count - 1].info.device = ckpt__s("cpu");
-    return status;
+    return CKPT_OK;
 }
 
-/* For a step of each, in what is kept of each tensor and entry. */
+/* For a step of each. */
 static ckpt_status make_room(grouper *g)
 {
     ckpt__migration *m = g->m;
-    bool rows = ckpt__ledger_reach(&m->ledger, m->from->tensor_count + g->count);
     ckpt__canon_entry *entries = realloc(m->canon->entries, (m->canon->count + g->count + 1) * sizeof *entries);
     m->canon->entries = entries ? entries : m->canon->entries;
-    return rows && entries ? CKPT_OK : ckpt__migration_no_memory(g->err);
+    return entries ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 
 /* The one step of the checkpoint: bound as "step", or the file's own. -1: none. */

@@ -1,5 +1,5 @@
 /* migrate/ledger.c - see ledger.h. */
-#include "migrate/ledger.h"
+#include "migrate/migration.h"
 
 #include <stdlib.h>
 
@@ -56,4 +56,55 @@ size_t ckpt__ledger_count(const ckpt__ledger *l, ckpt__fate fate)
     for (size_t i = 0; i < l->count; i++)
         n += l->rows[i].fate == fate;
     return n;
+}
+
+/* ---- rows by their names */
+
+ckpt__hash *ckpt__listed(const ckpt__migration *m, ckpt__row_is *is)
+{
+    const ckpt__index *x = m->from;
+    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    bool room = listed != NULL;
+    for (size_t i = 0; room && i < x->tensor_count; i++) {
+        ckpt_str name = x->tensors[i].info.name;
+        room = (is && !is(m, i)) || ckpt__hash_put(listed, name.data, name.size, i, NULL) >= 0;
+    }
+    if (room)
+        return listed;
+    ckpt__hash_free(listed);
+    return NULL;
+}
+
+bool ckpt__goes_in_tree(const ckpt__migration *m, size_t tensor)
+{
+    return !ckpt__stays_behind(m, tensor) && !ckpt__is_flat(m->from, tensor);
+}
+
+size_t ckpt__listing(const ckpt__hash *listed, const ckpt__canon_entry *e)
+{
+    size_t i;
+    return ckpt__hash_get(listed, e->own.data, e->own.size, &i) ? i : e->tensor;
+}
+
+void ckpt__call_rows(ckpt__migration *m, const ckpt__hash *listed)
+{
+    for (size_t i = 0; i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
+        if (e->is_tensor)
+            m->ledger.rows[ckpt__listing(listed, e)].called = e->name;
+    }
+}
+
+ckpt_str ckpt__canonical(const ckpt__migration *m, size_t tensor)
+{
+    const ckpt__row *row = &m->ledger.rows[tensor];
+    if (!m->index)
+        return row->called;
+    return row->entry && !ckpt__stays_behind(m, tensor) ? m->canon->entries[row->entry - 1].name : (ckpt_str){NULL, 0};
+}
+
+void ckpt__leave(ckpt__migration *m, size_t tensor, ckpt__fate fate)
+{
+    for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
+        ckpt__leave_one(m, i, fate);
 }

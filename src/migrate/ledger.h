@@ -28,18 +28,24 @@ typedef enum ckpt__own {
     CKPT__OWN_RESOLVED /* it was conjugate or negated, and the target has no such views */
 } ckpt__own;
 
-/* Of one tensor. Its name, role and device tag in the target are those of m->index, once place.c has made it.
- *   canonical   its canonical name, for rules; data NULL: it has none, or stays behind. A torch target of a source with a tree
- *               writes the file's own name (place.c)
- *   strides     in elements, those that it had in the torch file whose structure a native file keeps; NULL: C order, or no such
- *               file (torch.c) */
+/* Of one tensor. Its name, role and device tag in the target are those of m->index, once place.c has made it. There may be a
+ * million rows.
+ *   called    its canonical name in the source, for rules; data NULL: it has none, or no rule asks (ckpt__call_rows)
+ *   strides   in elements, those that it had in the torch file whose structure a native file keeps; NULL: C order, or no such
+ *             file (torch.c)
+ *   entry     1 + the number of the canonical entry that names it in the target, in m->canon while that has entries; 0: none
+ *             does (place.c)
+ *   first     1 + the number of the tensor that it is another name of; 0: of none, or --cast is not asked for (cast.c) */
 typedef struct ckpt__row {
-    ckpt_str canonical;
+    ckpt_str called;
     const int64_t *strides;
+    uint32_t entry, first;
+    uint32_t rule;    /* 1 + the number of the --cast that decides about it; 0: none does */
     uint32_t finding; /* 1 + the number of the finding that says what becomes of it; 0: none does */
     uint8_t fate;     /* ckpt__fate */
     uint8_t own;      /* ckpt__own */
     uint8_t dtype;    /* own not CKPT__OWN_NONE: the ckpt_dtype that it has there. Else CKPT_DTYPE_NONE */
+    uint8_t cast;     /* the ckpt_dtype that a rule of the map or --cast asks for; CKPT_DTYPE_NONE: as saved */
 } ckpt__row;
 
 /* All zero is empty; a row that nothing was said of is all zero, too: CKPT__FATE_GOES, CKPT__OWN_NONE. */

@@ -24,11 +24,6 @@ static const ckpt_value *as_dict(const ckpt_value *v, ckpt__arena *a)
     return entries ? ckpt__value_dict(a, entries, v->item_count) : NULL;
 }
 
-static bool is_list(const ckpt_value *v)
-{
-    return v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE;
-}
-
 /* The dicts along the path, from the root on; a list is one with its places for keys (Lightning's optimizer_states). *depth 0:
  * the path does not go through these. */
 static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const ckpt_value **spine, size_t *at,
@@ -39,7 +34,7 @@ static bool find_spine(const ckpt_value *root, ckpt_str path, ckpt__arena *a, co
     while (n < SPINE_MAX && done <= path.size) {
         const ckpt_value *v = n == 0 ? root : spine[n - 1]->entries[at[n - 1]].value;
         ckpt__step step;
-        if (is_list(v) && !(v = as_dict(v, a)))
+        if (ckpt__is_list(v) && !(v = as_dict(v, a)))
             return false;
         if (v->kind != CKPT_V_DICT)
             return true;
@@ -100,14 +95,8 @@ static bool without_optimizer(const ckpt_value *root, ckpt_str path, ckpt__arena
     static const char *const parts[] = {"state", "param_groups"};
     *out = root;
     for (size_t i = 0; i < 2; i++) {
-        ckpt__buf b = {0};
-        ckpt__buf_add(&b, path.data, path.size);
-        if (path.size)
-            ckpt__buf_char(&b, '.');
-        ckpt__buf_str(&b, parts[i]);
-        bool made = !b.failed && without(*out, (ckpt_str){b.data, b.size}, a, out);
-        ckpt__buf_free(&b);
-        if (!made)
+        ckpt_str part = ckpt__arena_join(a, path, ckpt__s(path.size ? "." : ""), ckpt__s(parts[i]));
+        if (!part.data || !without(*out, part, a, out))
             return false;
     }
     const ckpt_value *left = path.size ? ckpt__value_at(*out, path) : NULL;
@@ -223,7 +212,7 @@ static bool without_tensors(const ckpt_value *root, const ckpt__index *index, co
 
 static bool holds_names(const ckpt_value *root)
 {
-    return is_list(root) || (root->kind == CKPT_V_OBJECT && root->entry_count && !root->item_count);
+    return ckpt__is_list(root) || (root->kind == CKPT_V_OBJECT && root->entry_count && !root->item_count);
 }
 
 /* The step under the name that the source has for it: global_step. */

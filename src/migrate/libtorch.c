@@ -6,6 +6,7 @@
  * [torch/optim/optimizer.py: load_state_dict, and the __setstate__ of each optimizer, which fill in the settings that C++ has
  * not] */
 #include "migrate/migration.h"
+#include "migrate/order.h"
 
 #include <stdlib.h>
 #include "format/torch/libtorch.h"
@@ -35,37 +36,9 @@ static void leave(conversion *t, const ckpt_value *v, ckpt__fate fate)
 /* The name that the step of the parameter at this address has in the source; data NULL: no memory. */
 static ckpt_str step_name(conversion *t, ckpt_str address)
 {
-    ckpt_str path = t->m->canon->unnamed;
-    ckpt__buf b = {0};
-    ckpt__buf_add(&b, path.data ? path.data : "", path.size);
-    ckpt__buf_str(&b, path.size ? ".state." : "state.");
-    ckpt__buf_add(&b, address.data, address.size);
-    ckpt__buf_str(&b, ".step");
-    ckpt_str name = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(t->arena, b.data, b.size);
-    ckpt__buf_free(&b);
-    return name;
-}
-
-/* torch counts steps in a float32 of its own for each parameter. */
-static ckpt_status step_tensor(conversion *t, ckpt_str address, int64_t step, ckpt_value **out)
-{
-    ckpt_str name = step_name(t, address);
-    ckpt__index *x = t->m->from;
-    float number = (float)step;
-    char *bytes = ckpt__arena_copy(t->arena, (const char *)&number, sizeof number);
-    ckpt__storage *s = ckpt__index_add_storage(x);
-    ckpt__tensor *made = ckpt__index_add_tensor(x);
-    *out = ckpt__value_new(t->arena, CKPT_V_TENSOR);
-    if (!name.data || !bytes || !s || !made || !*out || !ckpt__ledger_reach(&t->m->ledger, x->tensor_count))
-        return ckpt__migration_no_memory(t->err);
-    *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = ckpt__s("step"), .unit = 4, .dtype = CKPT_F32};
-    s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
-    made->info.name = name;
-    made->info.dtype = CKPT_F32;
-    made->info.role = CKPT_ROLE_STEP;
-    (*out)->tensor = x->tensor_count - 1;
-    int64_t none = 0;
-    return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, t->err);
+    ckpt_str path = t->m->canon->unnamed,
+             own = ckpt__arena_join(t->arena, ckpt__s(path.size ? ".state." : "state."), address, ckpt__s(".step"));
+    return own.data ? ckpt__arena_join(t->arena, path, own, (ckpt_str){NULL, 0}) : own;
 }
 
 /* "old_dirs/size" and "old_dirs/0", ... of LBFGS are a list "old_dirs", which takes the place of its size. *is: the entry is one of
@@ -109,8 +82,11 @@ static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value 
             continue;
         entries[n] = *e;
         if (text_of(e, &key) && ckpt__str_is(key, "step") && e->value->kind == CKPT_V_INT) {
-            ckpt_value *step = NULL;
-            status = step_tensor(t, address, e->value->integer, &step);
+            ckpt_value *step = ckpt__value_new(t->arena, CKPT_V_TENSOR);
+            status = step ? ckpt__add_step(t->m, step_name(t, address), ckpt__s("step"), e->value->integer, t->err)
+                          : ckpt__migration_no_memory(t->err);
+            if (status == CKPT_OK)
+                step->tensor = t->m->from->tensor_count - 1;
             entries[n].value = step;
         }
         n++;
@@ -127,22 +103,10 @@ static ckpt_status turn_state(conversion *t, ckpt_str address, const ckpt_value 
 
 /* ---- all states */
 
-/* A state and the id of its parameter, for sorting. */
-typedef struct numbered {
-    size_t id;
-    ckpt_entry entry;
-} numbered;
-
-static int by_id(const void *a, const void *b)
-{
-    size_t x = ((const numbered *)a)->id, y = ((const numbered *)b)->id;
-    return x < y ? -1 : x > y;
-}
-
 /* States by the ids of their addresses, in their order; what is in no group concerns no optimizer. */
 static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ckpt_value **out)
 {
-    numbered *all = calloc(states->entry_count + 1, sizeof *all);
+    ckpt__numbered_state *all = calloc(states->entry_count + 1, sizeof *all);
     ckpt_entry *entries = ckpt__arena_array(t->arena, states->entry_count + 1, sizeof *entries);
     ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0;
@@ -164,10 +128,8 @@ static ckpt_status turn_states(conversion *t, const ckpt_value *states, const ck
         all[n++].entry.value = state;
         status = all[n - 1].entry.key ? turn_state(t, key, state) : ckpt__migration_no_memory(t->err);
     }
-    if (n)
-        qsort(all, n, sizeof *all, by_id);
-    for (size_t i = 0; entries && i < n; i++)
-        entries[i] = all[i].entry;
+    if (status == CKPT_OK)
+        ckpt__states_sort(all, n, entries);
     free(all);
     *out = status == CKPT_OK ? ckpt__value_dict(t->arena, entries, n) : NULL;
     return status == CKPT_OK && !*out ? ckpt__migration_no_memory(t->err) : status;

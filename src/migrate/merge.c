@@ -20,8 +20,7 @@ static bool is_weights(ckpt_str file, ckpt_str *number)
     for (size_t s = 0; s < sizeof stems / sizeof *stems; s++)
         for (size_t e = 0; e < sizeof tails / sizeof *tails; e++) {
             size_t n = strlen(stems[s]), k = strlen(tails[e]);
-            if (file.size < n + k || memcmp(file.data, stems[s], n) != 0 ||
-                memcmp(file.data + file.size - k, tails[e], k) != 0)
+            if (file.size < n + k || !ckpt__str_begins(file, stems[s]) || !ckpt__str_ends(file, tails[e]))
                 continue;
             ckpt_str middle = {file.data + n, file.size - n - k};
             if (middle.size && middle.data[0] == '_')
@@ -183,7 +182,6 @@ static ckpt_status leave_settings(ckpt__migration *m, ckpt_error *err)
 
 ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err)
 {
-    static const char json[] = ".json", index[] = ".index.json";
     const ckpt_value *root = m->from->root;
     ckpt_status status = CKPT_OK;
     if (m->hf || m->options.weights_only || !m->reader->source->directory || !root || root->kind != CKPT_V_DICT ||
@@ -193,10 +191,8 @@ ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err)
         return m->format->weights_alone ? leave_settings(m, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_value *key = root->entries[i].key, *value = root->entries[i].value;
-        size_t n = key->text.size, head = sizeof json - 1, long_head = sizeof index - 1;
-        if (key->kind != CKPT_V_STR || n < head || memcmp(key->text.data + n - head, json, head) != 0 ||
-            (n >= long_head && memcmp(key->text.data + n - long_head, index, long_head) == 0) ||
-            (value->kind == CKPT_V_DICT && value->entry_count == 0))
+        if (key->kind != CKPT_V_STR || !ckpt__str_ends(key->text, ".json") ||
+            ckpt__str_ends(key->text, ".index.json") || (value->kind == CKPT_V_DICT && value->entry_count == 0))
             continue;
         status = say_settings(m, key->text, err);
     }

@@ -177,7 +177,6 @@ static void free_all(ckpt__migration *m)
     ckpt_map_free(m->map);
     ckpt__ledger_free(&m->ledger);
     free(m->kept_names);
-    ckpt__ties_free(&m->ties);
     free(m->chosen);
     free(m->beside);
     ckpt__buf_free(&m->kept);

@@ -18,13 +18,13 @@
  *   groups.c           a torch target: a group for moments without one, one step a parameter
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
- *   ledger.c           what becomes of each tensor, and why (ledger.h)
+ *   ledger.c           what becomes of each tensor, and why; rows by their names (ledger.h)
  *   place.c            the target's index: names, roles, and what goes along (place.h)
  *   place_tags.c       its device tags
  *   own.c              its tensors with a storage of their own: converted, joined, cut out, turned, resolved
  *   cast.c             --cast: which tensors it names
  *   float4.c           dtypes that pack two values of four bits in a byte
- *   edit.c             another value tree: what the steps that change it share
+ *   edit.c             another value tree, and tensors that are made: what the steps that change them share
  *   objects.c          torch.device objects among the values
  *   order.c            the optimizer's parameters in another order, dense ids (order.h)
  *   merge.c            several files as one tree
@@ -55,17 +55,6 @@
 #include "model/training.h"
 #include "model/value_path.h"
 
-/* The names that each tensor of a source with a tree is listed under: a tie has several, and one tensor. All zero is empty.
- * Tensors from `count` on were appended later (the steps of libtorch's optimizers).
- *   one_of   heap, one a tensor: the first of the names that the tensor is listed under, as a tensor's number; its own number where
- *            it has one name
- *   names    heap, one a tensor: its canonical name before names.c; data NULL: none */
-typedef struct ckpt__ties {
-    size_t *one_of;
-    ckpt_str *names;
-    size_t count;
-} ckpt__ties;
-
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
  *
@@ -82,8 +71,9 @@ typedef struct ckpt__ties {
  *     from    info.name    "model.a"      "model.b"      "model.c"
  *             storage      0              0              1                 two storages: 48 and 8 bytes
  *     row     fate         GOES           GOES           DROPPED
+ *             entry        1 ("a")        2 ("b")        3 ("c")
+ *             rule, cast   0, NONE        1, BF16        0, NONE
  *             own, dtype   NONE, NONE     CAST, BF16     NONE, NONE
- *             canonical    "a"            "b"            data NULL
  *     index   info.name    "a"            "b"            "model.c"
  *             storage      0              2              1                 three storages: 48, 8 and 6 bytes
  *
@@ -129,7 +119,6 @@ typedef struct ckpt__migration {
     size_t kept_name_count;       /* heap, strings in the arena of `from`: parameters in the order
                                                        * of the optimizer that the native source names. NULL: not
                                                        * asked */
-    ckpt__ties ties;              /* owned: with --cast, of a source with a tree */
     const ckpt_value *root;       /* borrowed: the value tree that is written; NULL: none */
     ckpt__buf kept;               /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
@@ -146,6 +135,12 @@ typedef struct ckpt__migration {
     ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
+/* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
+static inline bool ckpt__selects(const ckpt__migration *m)
+{
+    const ckpt_migrate_options *o = &m->options;
+    return o->drop_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+}
 /* Is the tensor none of those that go along? */
 static inline bool ckpt__stays_behind(const ckpt__migration *m, size_t tensor)
 {
@@ -169,6 +164,17 @@ static inline void ckpt__leave_one(ckpt__migration *m, size_t tensor, ckpt__fate
     ckpt__row *row = &m->ledger.rows[tensor];
     row->fate = row->fate == CKPT__FATE_GOES ? (uint8_t)fate : row->fate;
 }
+/* Names of the source's tensors that are so (NULL: of all) -> their numbers; of several with one name the first. NULL: no memory. */
+typedef bool ckpt__row_is(const ckpt__migration *m, size_t tensor);
+ckpt__hash *ckpt__listed(const ckpt__migration *m, ckpt__row_is *is);
+bool ckpt__goes_in_tree(const ckpt__migration *m, size_t tensor);
+/* The tensor that the entry is listed as: a tie is listed under each of its names. */
+size_t ckpt__listing(const ckpt__hash *listed, const ckpt__canon_entry *e);
+/* The rows get their canonical names in the source: nobody knows the number that a parameter's state has in the file. */
+void ckpt__call_rows(ckpt__migration *m, const ckpt__hash *listed);
+/* The canonical name that a rule may use: in the source, and once there is the target's index, of what goes along there. A torch
+ * target of a source with a tree writes the file's own name (place.c). data NULL: it has none. */
+ckpt_str ckpt__canonical(const ckpt__migration *m, size_t tensor);
 /* The whole of it, as messages show it: heap. NULL: memory is short. */
 char *ckpt__migration_escaped(ckpt_str name);
 /* A note, warning or error about a tensor or a path, whose whole name is escaped. */
@@ -187,12 +193,17 @@ ckpt_status ckpt__migration_rewrite(ckpt__migration *m, ckpt__rewrite_fn fn, voi
  * was noted. */
 ckpt_status ckpt__migration_replace(ckpt__migration *m, const ckpt_value *value, const ckpt_value *by, ckpt_error *err);
 ckpt_status ckpt__migration_apply(ckpt__migration *m, ckpt_error *err);
+/* A copy of v with entries that can be changed, and room for so many more. NULL: no memory. */
+ckpt_value *ckpt__migration_open_dict(ckpt__migration *m, const ckpt_value *v, size_t more, ckpt_entry **entries);
 /* Every dict that dicts alone lead to from the root, each once. fn may put another in its place (*to), and says whether
  * what is below it is to be seen too. */
 typedef ckpt_status (*ckpt__dict_fn)(void *ctx, const ckpt_value *dict, const ckpt_value **to, bool *below,
                                      ckpt_error *err);
 ckpt_status ckpt__edit_dicts(ckpt__migration *m, ckpt__dict_fn fn, void *ctx, ckpt_error *err);
 
+/* torch counts steps in a float32 of its own for each parameter: the source's last tensor is one from now on. name.data NULL: no
+ * memory. */
+ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, int64_t step, ckpt_error *err);
 /* Tensor `i` and its parts are the tensors [i, end). */
 size_t ckpt__tensor_end(const ckpt__index *index, size_t i);
 /* Has the tensor a name of its own, and no path in the value tree? */
@@ -221,13 +232,11 @@ ckpt_status ckpt__migrate_names(ckpt__migration *m, ckpt_error *err);
 
 /* ---- place.c */
 ckpt_status ckpt__migrate_place(ckpt__migration *m, ckpt_error *err);
-ckpt_status ckpt__migrate_float4(ckpt__migration *m, ckpt_error *err); /* float4.c */
 
-/* ---- cast.c: the casts that --cast names, by `kinds[i]`: the role of tensor i by canonical names. */
+/* ---- cast.c: which tensors --cast is about */
 ckpt_status ckpt__migrate_find_ties(ckpt__migration *m, ckpt_error *err); /* while the tree has the names of the
                                                                                 * listings */
-void ckpt__ties_free(ckpt__ties *ties);
-ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_dtype *out, ckpt_error *err);
+ckpt_status ckpt__migrate_casts(ckpt__migration *m, ckpt_error *err);
 
 /* ---- objects.c */
 ckpt_status ckpt__migrate_device_objects(ckpt__migration *m, ckpt_error *err);

@@ -215,25 +215,15 @@ static ckpt_status rename_metadata(renaming *n, const ckpt_value *dict, const ck
 /* The whole names, for tensors that canonical names call by them. */
 static ckpt_status note_moved(renaming *n, ckpt_str dict, ckpt_str before, ckpt_str after)
 {
-    ckpt__buf b = {0};
-    ckpt_str names[2] = {before, after};
     if (ckpt__str_equal(before, after))
         return CKPT_OK;
-    if (!ckpt__grow(&n->after, &n->after_capacity, n->after_count + 1, sizeof *n->after))
+    const ckpt_str dot = ckpt__s(dict.size ? "." : "");
+    const ckpt_str was = ckpt__arena_join(n->arena, dict, dot, before),
+                   is = ckpt__arena_join(n->arena, dict, dot, after);
+    if (!was.data || !is.data || !ckpt__grow(&n->after, &n->after_capacity, n->after_count + 1, sizeof *n->after) ||
+        ckpt__hash_put(n->moved, was.data, was.size, n->after_count, NULL) < 0)
         return ckpt__migration_no_memory(n->err);
-    for (size_t i = 0; i < 2; i++) {
-        b.size = 0;
-        ckpt__buf_add(&b, dict.data, dict.size);
-        if (dict.size)
-            ckpt__buf_char(&b, '.');
-        ckpt__buf_add(&b, names[i].data, names[i].size);
-        names[i] = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, b.data, b.size);
-    }
-    ckpt__buf_free(&b);
-    if (!names[0].data || !names[1].data ||
-        ckpt__hash_put(n->moved, names[0].data, names[0].size, n->after_count, NULL) < 0)
-        return ckpt__migration_no_memory(n->err);
-    n->after[n->after_count++] = names[1];
+    n->after[n->after_count++] = is;
     return CKPT_OK;
 }
 
@@ -301,11 +291,11 @@ static ckpt_status rename_optimizer(renaming *n, const ckpt_value *optimizer)
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state");
     ckpt_status status = CKPT_OK;
     for (size_t g = 0; status == CKPT_OK && g < groups->item_count; g++) {
-        const ckpt_value *params = ckpt_value_get(groups->items[g], "params"),
+        const ckpt_value *params = ckpt__params_of(groups->items[g]),
                          *names = ckpt_value_get(groups->items[g], "param_names");
-        if (params && (params->kind == CKPT_V_LIST || params->kind == CKPT_V_TUPLE))
+        if (params)
             status = rename_items(n, params);
-        if (status == CKPT_OK && names && (names->kind == CKPT_V_LIST || names->kind == CKPT_V_TUPLE))
+        if (status == CKPT_OK && ckpt__is_list(names))
             status = rename_items(n, names);
     }
     ckpt_entry *entries = ckpt__arena_array(n->arena, state->entry_count + 1, sizeof *entries);
@@ -357,8 +347,7 @@ static int note_below(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot
     const ckpt_value *v = visit->value;
     (void)to;
     bool below = (spot->parent && ckpt__pointers_get(&n->optimizer, spot->parent, NULL)) || ckpt__is_torch_optimizer(v);
-    bool container =
-        v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE || v->kind == CKPT_V_OBJECT;
+    bool container = v->kind == CKPT_V_DICT || v->kind == CKPT_V_OBJECT || ckpt__is_list(v);
     if (below && container && !visit->cycle && ckpt__pointers_add(&n->optimizer, v) < 0)
         return ckpt__migration_no_memory(n->err);
     return CKPT_OK;
@@ -366,22 +355,23 @@ static int note_below(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot
 
 /* ---- canonical names */
 
+/* What is behind the head, which has at least one byte; false: it does not begin with it. */
+static bool cut_head(ckpt_str *name, ckpt_str head)
+{
+    if (name->size <= head.size || !ckpt__str_begins_with(*name, head))
+        return false;
+    *name = (ckpt_str){name->data + head.size, name->size - head.size};
+    return true;
+}
+
 static ckpt_status state_name(renaming *n, ckpt__canon_entry *e)
 {
-    static const char head[] = "optimizer.";
-    const size_t h = sizeof head - 1;
-    ckpt_str before = e->param;
+    const ckpt_str head = ckpt__s("optimizer."), before = e->param;
     ckpt_status status = new_name(n, before, true, &e->param);
-    bool formed = e->name.size > h + before.size && memcmp(e->name.data, head, h) == 0 &&
-                  memcmp(e->name.data + h, before.data, before.size) == 0;
-    if (status != CKPT_OK || !formed || ckpt__str_equal(before, e->param))
+    ckpt_str tail = e->name;
+    if (status != CKPT_OK || ckpt__str_equal(before, e->param) || !cut_head(&tail, head) || !cut_head(&tail, before))
         return status;
-    ckpt__buf b = {0};
-    ckpt__buf_str(&b, head);
-    ckpt__buf_add(&b, e->param.data, e->param.size);
-    ckpt__buf_add(&b, e->name.data + h + before.size, e->name.size - h - before.size);
-    e->name = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, b.data, b.size);
-    ckpt__buf_free(&b);
+    e->name = ckpt__arena_join(n->arena, head, e->param, tail);
     return e->name.data ? CKPT_OK : ckpt__migration_no_memory(n->err);
 }
 
@@ -467,18 +457,11 @@ static ckpt_status rename_parts(renaming *n)
     for (size_t i = 0; n->m->became_torch && n->after_count && i < x->tensor_count; i++) {
         ckpt_str *name = &x->tensors[i].info.name;
         size_t dot = ckpt__str_after_dot(*name), k;
-        ckpt__buf b = {0};
-        if (!ckpt__is_flat(x, i))
+        if (!ckpt__is_flat(x, i) || dot == 0 || !ckpt__hash_get(n->moved, name->data, dot - 1, &k))
             continue;
-        if (dot == 0 || !ckpt__hash_get(n->moved, name->data, dot - 1, &k))
-            continue;
-        ckpt__buf_add(&b, n->after[k].data, n->after[k].size);
-        ckpt__buf_add(&b, name->data + dot - 1, name->size - dot + 1);
-        ckpt_str now = b.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, b.data, b.size);
-        ckpt__buf_free(&b);
-        if (!now.data)
+        *name = ckpt__arena_join(n->arena, n->after[k], ckpt__s("."), ckpt__str_last(*name));
+        if (!name->data)
             return ckpt__migration_no_memory(n->err);
-        *name = now;
     }
     return CKPT_OK;
 }

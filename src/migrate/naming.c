@@ -61,25 +61,25 @@ static bool same_storage(const ckpt__index *x, size_t a, size_t b)
     return s->whole && t->whole && s->storage == t->storage;
 }
 
+static bool has_listing(const ckpt__migration *m, size_t i)
+{
+    const ckpt__tensor *t = &m->from->tensors[i];
+    return !ckpt__is_flat(m->from, i) && (t->whole || t->info.extra->part_count);
+}
+
 /* A tensor that is reached under two names is listed twice, and the tree has the number of the first for both: from now on
  * an entry has that of its own name, so that one name can go and the other stay. */
 static ckpt_status own_listings(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt__index *x = m->from;
-    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
-    ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        if (!ckpt__is_flat(x, i) && (x->tensors[i].whole || x->tensors[i].info.extra->part_count) &&
-            ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
-            status = ckpt__migration_no_memory(err);
-    for (size_t k = 0; status == CKPT_OK && k < m->canon->count; k++) {
+    ckpt__hash *listed = ckpt__listed(m, has_listing);
+    for (size_t k = 0; listed && k < m->canon->count; k++) {
         ckpt__canon_entry *e = &m->canon->entries[k];
-        size_t i;
-        if (e->is_tensor && ckpt__hash_get(listed, e->own.data, e->own.size, &i) && same_storage(x, i, e->tensor))
+        size_t i = e->is_tensor ? ckpt__listing(listed, e) : 0;
+        if (e->is_tensor && same_storage(m->from, i, e->tensor))
             e->tensor = i;
     }
     ckpt__hash_free(listed);
-    return status;
+    return listed ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 /* For a torch target --param-names is the order that its program wants; but where nothing else says which order the source
@@ -150,12 +150,10 @@ static ckpt_status name_by_position(ckpt__migration *m, ckpt__canon_hints *hints
  * the selection. */
 static ckpt_status name_by_name(ckpt__migration *m, ckpt__canon_hints *hints, ckpt_error *err)
 {
-    const ckpt_migrate_options *o = &m->options;
     size_t said = ckpt_report_count(m->report);
-    hints->needs_order = hints->optional_optimizer && !o->weights_only && !m->hf;
+    hints->needs_order = hints->optional_optimizer && !m->options.weights_only && !m->hf;
     ckpt_status status = build_canon(m, hints, false, &m->order_error);
-    bool selects = o->drop_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
-    if (status == CKPT_E_MISMATCH && hints->needs_order && selects) {
+    if (status == CKPT_E_MISMATCH && hints->needs_order && ckpt__selects(m)) {
         ckpt__report_cut(m->report, said);
         hints->needs_order = false;
         return build_canon(m, hints, false, err);
@@ -174,7 +172,7 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
         if (!e->is_tensor || ckpt__stays_behind(m, e->tensor) || e->own.size <= path.size ||
-            memcmp(e->own.data, path.data, path.size) != 0)
+            !ckpt__str_begins_with(e->own, path))
             continue;
         if (err)
             *err = m->order_error;
@@ -211,7 +209,7 @@ ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
     for (size_t i = 0; script && !m->torch && i < m->from->tensor_count; i++) {
         ckpt_str name = m->from->tensors[i].info.name;
         if (ckpt__str_ends_more(name, "/size") && name.size > m->canon->optimizer_path.size &&
-            memcmp(name.data, m->canon->optimizer_path.data, m->canon->optimizer_path.size) == 0)
+            ckpt__str_begins_with(name, m->canon->optimizer_path))
             ckpt__leave_one(m, i, CKPT__FATE_COUNTED);
     }
     return status;

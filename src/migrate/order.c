@@ -9,18 +9,13 @@
 
 /* ---- looking at it */
 
-static bool is_list(const ckpt_value *v)
-{
-    return v && (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
-}
-
 size_t ckpt__optimizer_slots(const ckpt_value *optimizer)
 {
     const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups");
     size_t n = 0;
-    for (size_t g = 0; is_list(groups) && g < groups->item_count; g++) {
-        const ckpt_value *params = ckpt_value_get(groups->items[g], "params");
-        n += is_list(params) ? params->item_count : 0;
+    for (size_t g = 0; ckpt__is_list(groups) && g < groups->item_count; g++) {
+        const ckpt_value *params = ckpt__params_of(groups->items[g]);
+        n += params ? params->item_count : 0;
     }
     return n;
 }
@@ -45,7 +40,7 @@ static const ckpt_value *slot_value(const reordering *t, size_t group, const cha
 {
     const ckpt_value *list = ckpt_value_get(ckpt_value_get(t->optimizer, "param_groups")->items[group], key);
     size_t i = slot - t->first[group];
-    return is_list(list) && i < list->item_count ? list->items[i] : NULL;
+    return ckpt__is_list(list) && i < list->item_count ? list->items[i] : NULL;
 }
 
 static ckpt_str id_text(reordering *t, const ckpt_value *id)
@@ -100,36 +95,35 @@ static ckpt_status set_list(reordering *t, const ckpt_value *group, ckpt_entry *
 /* The group with those slots. */
 static ckpt_status set_group(reordering *t, const ckpt_value *group, size_t from, const size_t *slots, size_t n)
 {
-    ckpt_value *copy = ckpt__edits_copy(t->m->edits, group);
-    ckpt_entry *entries = ckpt__arena_array(t->arena, group->entry_count + 1, sizeof *entries);
-    if (!copy || !entries)
+    ckpt_entry *entries;
+    ckpt_value *copy = ckpt__migration_open_dict(t->m, group, 0, &entries);
+    if (!copy)
         return ckpt__migration_no_memory(t->err);
-    for (size_t i = 0; i < group->entry_count; i++)
-        entries[i] = group->entries[i];
-    copy->entries = entries;
     ckpt_status status = set_list(t, group, entries, from, "param_names", slots, n, false);
     if (status == CKPT_OK)
         status = set_list(t, group, entries, from, "params", slots, n, true);
     return status == CKPT_OK ? ckpt__migration_replace(t->m, group, copy, t->err) : status;
 }
 
-/* A state and its new id, for sorting. */
-typedef struct state_of {
-    size_t number; /* the new id */
-    ckpt_entry entry;
-} state_of;
-
-static int by_number(const void *a, const void *b)
+static int by_id(const void *a, const void *b)
 {
-    size_t x = ((const state_of *)a)->number, y = ((const state_of *)b)->number;
+    size_t x = ((const ckpt__numbered_state *)a)->id, y = ((const ckpt__numbered_state *)b)->id;
     return x < y ? -1 : x > y;
+}
+
+void ckpt__states_sort(ckpt__numbered_state *states, size_t count, ckpt_entry *entries)
+{
+    if (count)
+        qsort(states, count, sizeof *states, by_id);
+    for (size_t i = 0; i < count; i++)
+        entries[i] = states[i].entry;
 }
 
 /* States under their new ids, in their order; those whose id is in no group stay behind. */
 static ckpt_status set_states(reordering *t)
 {
     const ckpt_value *state = ckpt_value_get(t->optimizer, "state");
-    state_of *all = calloc(state->entry_count + 1, sizeof *all);
+    ckpt__numbered_state *all = calloc(state->entry_count + 1, sizeof *all);
     ckpt_entry *entries = ckpt__arena_array(t->arena, state->entry_count + 1, sizeof *entries);
     ckpt_status status = all && entries ? CKPT_OK : ckpt__migration_no_memory(t->err);
     size_t n = 0, slot;
@@ -138,15 +132,13 @@ static ckpt_status set_states(reordering *t)
         ckpt_str text = has_id(e->key) ? id_text(t, e->key) : (ckpt_str){NULL, 0};
         if (!text.data || !ckpt__hash_get(t->by_id, text.data, text.size, &slot) || t->number[slot] == SIZE_MAX)
             continue;
-        all[n] = (state_of){t->number[slot], *e};
+        all[n] = (ckpt__numbered_state){t->number[slot], *e};
         if (e->key->kind == CKPT_V_INT && !(all[n].entry.key = ckpt__value_int(t->arena, (int64_t)t->number[slot])))
             status = ckpt__migration_no_memory(t->err);
         n++;
     }
-    if (status == CKPT_OK && n)
-        qsort(all, n, sizeof *all, by_number);
-    for (size_t i = 0; status == CKPT_OK && i < n; i++)
-        entries[i] = all[i].entry;
+    if (status == CKPT_OK)
+        ckpt__states_sort(all, n, entries);
     free(all);
     ckpt_value *copy = status == CKPT_OK ? ckpt__edits_copy(t->m->edits, state) : NULL;
     if (copy) {
@@ -218,7 +210,7 @@ ckpt_status ckpt__optimizer_turn(ckpt__migration *m, const ckpt_value *optimizer
     ckpt_status status = first && number && t.by_id ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < n; g++) {
         const ckpt_value *params = ckpt_value_get(list->items[g], "params");
-        first[g + 1] = first[g] + (is_list(params) ? params->item_count : 0);
+        first[g + 1] = first[g] + (ckpt__is_list(params) ? params->item_count : 0);
     }
     if (status == CKPT_OK)
         status = turn(&t, slots, count, groups, group_count);
@@ -361,21 +353,17 @@ static ckpt_status set_flag(ckpt__arena *a, ckpt_value *group, ckpt_entry *entri
 
 ckpt_status ckpt__group_set_flags(ckpt__migration *m, const ckpt_value *group, ckpt_error *err)
 {
-    ckpt__arena *a = m->from->arena;
     ckpt__flag flags[CKPT__FLAGS_MAX];
     size_t n = ckpt__flags_for(m->kind, flags);
     ckpt_status status = CKPT_OK;
     if (group->kind != CKPT_V_DICT)
         return CKPT_OK;
-    ckpt_value *copy = ckpt__edits_copy(m->edits, group);
-    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + CKPT__FLAGS_MAX, sizeof *entries);
-    if (!copy || !entries)
+    ckpt_entry *entries;
+    ckpt_value *copy = ckpt__migration_open_dict(m, group, CKPT__FLAGS_MAX, &entries);
+    if (!copy)
         return ckpt__migration_no_memory(err);
-    for (size_t i = 0; i < group->entry_count; i++)
-        entries[i] = group->entries[i];
-    copy->entries = entries;
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
-        status = set_flag(a, copy, entries, &flags[i], err);
+        status = set_flag(m->from->arena, copy, entries, &flags[i], err);
     return status == CKPT_OK ? ckpt__migration_replace(m, group, copy, err) : status;
 }
 

@@ -6,22 +6,30 @@
 
 typedef ckpt__placing placement;
 
-/* The tensor in a storage of its own, in C order. */
-static ckpt_status set_own(placement *p, size_t i, ckpt__own why)
+/* The tensor with the dtype that it has now, in that storage (SIZE_MAX: in one of its own), in C order. */
+static ckpt_status set_view(placement *p, size_t i, size_t storage, ckpt__own why)
 {
     ckpt__migration *m = p->m;
     ckpt__tensor *t = &m->index->tensors[i];
     ckpt_str device = t->info.device;
-    ckpt__storage *s = ckpt__index_add_storage(m->index);
-    if (!s)
-        return ckpt__migration_no_memory(p->err);
-    *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
+    if (storage == SIZE_MAX) {
+        ckpt__storage *s = ckpt__index_add_storage(m->index);
+        if (!s)
+            return ckpt__migration_no_memory(p->err);
+        *s = (ckpt__storage){.extent.size = t->info.nbytes, .name = t->info.name, .device = device, .unit = 1};
+        storage = m->index->storage_count - 1;
+    }
     t->info.conj = t->info.neg = false;
     m->ledger.rows[i].own = (uint8_t)why;
     m->ledger.rows[i].dtype = (uint8_t)t->info.dtype;
-    ckpt_status status = ckpt__index_set_view(m->index, i, m->index->storage_count - 1, t->info.shape, NULL, 0, p->err);
-    m->index->tensors[i].info.device = device;
+    ckpt_status status = ckpt__index_set_view(m->index, i, storage, t->info.shape, NULL, 0, p->err);
+    t->info.device = device;
     return status;
+}
+
+static ckpt_status set_own(placement *p, size_t i, ckpt__own why)
+{
+    return set_view(p, i, SIZE_MAX, why);
 }
 
 /* A tensor without elements that was split has no piece that is kept; one on meta has none either. */
@@ -32,19 +40,10 @@ static bool is_empty(const ckpt__tensor *t)
 }
 
 /* What is split becomes whole: no format that is written here keeps pieces. */
-ckpt_status ckpt__own_joined(placement *p)
+ckpt_status ckpt__own_joined(placement *p, size_t i)
 {
-    ckpt__migration *m = p->m;
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
-        ckpt__tensor *t = &m->index->tensors[i];
-        if (!ckpt__is_split(t) && !is_empty(t))
-            continue;
-        ckpt__leave_pieces(t); /* those are the source's */
-        if (!ckpt__stays_behind(m, i))
-            status = set_own(p, i, CKPT__OWN_JOINED);
-    }
-    return status;
+    const ckpt__tensor *t = &p->m->from->tensors[i];
+    return ckpt__is_split(t) || is_empty(t) ? set_own(p, i, CKPT__OWN_JOINED) : CKPT_OK;
 }
 
 /* Another tensor of the same view that was converted to the same dtype: they go on sharing their bytes. */
@@ -60,99 +59,68 @@ static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
     return SIZE_MAX;
 }
 
-static ckpt_status set_cast(placement *p, size_t tensor, ckpt_dtype to)
+ckpt_status ckpt__own_cast(placement *p, size_t i)
 {
     ckpt__migration *m = p->m;
-    ckpt__tensor *t = &m->index->tensors[tensor];
+    ckpt__tensor *t = &m->index->tensors[i];
+    const ckpt_dtype was = t->info.dtype, to = (ckpt_dtype)m->ledger.rows[i].cast;
     uint64_t numel, nbytes;
-    ckpt_str device = t->info.device, name = t->info.name;
-    const char *from_name = ckpt_dtype_name(t->info.dtype);
-    if (t->info.dtype == to || ckpt__has_no_bytes(t))
+    if (to == CKPT_DTYPE_NONE || to == was || ckpt__has_no_bytes(t))
         return CKPT_OK;
     if (!ckpt__numel(t->info.shape, t->info.ndim, &numel) || !ckpt__nbytes(numel, ckpt_dtype_bits(to), &nbytes))
-        return ckpt__fail(p->err, CKPT_E_FORMAT, name.data, "its shape overflows");
-    size_t storage = converted_twin(p, tensor, to);
-    if (storage == SIZE_MAX && ckpt__own_dtype(m, tensor) != CKPT_DTYPE_NONE) { /* it is alone in its storage already */
+        return ckpt__fail(p->err, CKPT_E_FORMAT, t->info.name.data, "its shape overflows");
+    size_t storage = converted_twin(p, i, to);
+    if (storage == SIZE_MAX && ckpt__own_dtype(m, i) != CKPT_DTYPE_NONE) { /* it is alone in its storage already */
         storage = t->storage;
         m->index->storages[storage].extent.size = nbytes;
-    } else if (storage == SIZE_MAX) {
-        ckpt__storage *s = ckpt__index_add_storage(m->index);
-        if (!s)
-            return ckpt__migration_no_memory(p->err);
-        *s = (ckpt__storage){.extent.size = nbytes, .name = name, .device = device, .unit = 1};
-        storage = m->index->storage_count - 1;
     }
     t->info.dtype = to;
-    t->info.conj = t->info.neg = false;
-    m->ledger.rows[tensor].own = CKPT__OWN_CAST;
-    m->ledger.rows[tensor].dtype = (uint8_t)to;
-    ckpt_status status = ckpt__index_set_view(m->index, tensor, storage, t->info.shape, NULL, 0, p->err);
-    m->index->tensors[tensor].info.device = device;
+    t->info.nbytes = nbytes;
+    ckpt_status status = set_view(p, i, storage, CKPT__OWN_CAST);
     if (status == CKPT_OK)
-        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", name, p->err, "converted from %s to %s", from_name,
-                                      ckpt_dtype_name(to));
-    if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, from_name, ckpt_dtype_name(to), nbytes))
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cast", t->info.name, p->err, "converted from %s to %s",
+                                      ckpt_dtype_name(was), ckpt_dtype_name(to));
+    if (status == CKPT_OK && !ckpt__report_detail(m->report, NULL, ckpt_dtype_name(was), ckpt_dtype_name(to), nbytes))
         status = ckpt__migration_no_memory(p->err);
     return status;
 }
 
-ckpt_status ckpt__own_cast(placement *p)
-{
-    ckpt__migration *m = p->m;
-    ckpt_status status = ckpt__migrate_casts(m, p->wanted, p->err);
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
-        if (p->wanted[i] != CKPT_DTYPE_NONE && !ckpt__stays_behind(m, i))
-            status = set_cast(p, i, p->wanted[i]);
-    return status;
-}
-
 /* What was recovered from a storage that is not whole. */
-ckpt_status ckpt__own_cut(placement *p)
+ckpt_status ckpt__own_cut(placement *p, size_t i)
 {
-    const ckpt__migration *m = p->m;
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++)
-        if (m->ledger.rows[i].own == CKPT__OWN_CUT && !ckpt__stays_behind(m, i))
-            status = set_own(p, i, CKPT__OWN_CUT);
-    return status;
+    return p->m->ledger.rows[i].own == CKPT__OWN_CUT ? set_own(p, i, CKPT__OWN_CUT) : CKPT_OK;
 }
 
 /* A tensor that a native file has in C order, and that lay otherwise in the torch file which it was made from. */
-ckpt_status ckpt__own_strided(placement *p)
+ckpt_status ckpt__own_strided(placement *p, size_t i)
 {
     ckpt__migration *m = p->m;
+    ckpt__tensor *t = &m->index->tensors[i];
+    const int64_t *strides = m->ledger.rows[i].strides;
+    ckpt_str device = t->info.device;
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->from->tensor_count; i++) {
-        const int64_t *strides = m->ledger.rows[i].strides;
-        if (!strides || ckpt__stays_behind(m, i) || m->ledger.rows[i].own != CKPT__OWN_NONE)
-            continue;
-        const ckpt__tensor *t = &m->index->tensors[i];
-        ckpt_str device = t->info.device;
-        /* only dimensions of size 1 have other strides: no byte moves, and what shares the storage goes on sharing it */
-        if (!ckpt__is_c_order(t->info.shape, strides, t->info.ndim))
-            status = set_own(p, i, CKPT__OWN_STRIDED);
-        if (status == CKPT_OK)
-            status = ckpt__index_set_view(m->index, i, t->storage, t->info.shape, strides, 0, p->err);
-        m->index->tensors[i].info.device = device;
-    }
+    if (!strides || m->ledger.rows[i].own != CKPT__OWN_NONE)
+        return CKPT_OK;
+    /* only dimensions of size 1 have other strides: no byte moves, and what shares the storage goes on sharing it */
+    if (!ckpt__is_c_order(t->info.shape, strides, t->info.ndim))
+        status = set_own(p, i, CKPT__OWN_STRIDED);
+    if (status == CKPT_OK)
+        status = ckpt__index_set_view(m->index, i, t->storage, t->info.shape, strides, 0, p->err);
+    t->info.device = device;
     return status;
 }
 
 /* Conjugate and negated views are bits beside the bytes, which torch's own format has, and ours where it keeps a torch
  * file's structure: elsewhere they are resolved, which takes a storage of their own. */
-ckpt_status ckpt__own_resolved(placement *p)
+ckpt_status ckpt__own_resolved(placement *p, size_t i)
 {
     ckpt__migration *m = p->m;
-    ckpt_status status = CKPT_OK;
-    bool keeps = m->torch || ckpt__migrate_torch_keeps(m);
-    for (size_t i = 0; status == CKPT_OK && !keeps && i < m->from->tensor_count; i++) {
-        ckpt__tensor *t = &m->index->tensors[i];
-        if (ckpt__stays_behind(m, i) || (!t->info.conj && !t->info.neg) || !t->whole)
-            continue;
-        status = set_own(p, i, CKPT__OWN_RESOLVED);
-        if (status == CKPT_OK)
-            status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
-                                          "a conjugate or negated view: written as its values");
-    }
+    const ckpt__tensor *t = &m->index->tensors[i];
+    if ((!t->info.conj && !t->info.neg) || !t->whole || m->torch || ckpt__migrate_torch_keeps(m))
+        return CKPT_OK;
+    ckpt_status status = set_own(p, i, CKPT__OWN_RESOLVED);
+    if (status == CKPT_OK)
+        status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
+                                      "a conjugate or negated view: written as its values");
     return status;
 }

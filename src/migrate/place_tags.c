@@ -121,16 +121,17 @@ static ckpt_status place_parts(placement *p, size_t whole)
 }
 
 /* A target that keeps a device for everything: torch, where nothing says one, loads it on the cpu. */
-static ckpt_status set_missing_tags(placement *p)
+static void set_missing_tags(placement *p)
 {
     ckpt__index *x = p->m->index;
-    for (size_t i = 0; p->m->torch && !p->m->same && i < x->tensor_count; i++)
+    if (!p->m->torch || p->m->same)
+        return;
+    for (size_t i = 0; i < x->tensor_count; i++)
         if (!x->tensors[i].info.device.data)
             x->tensors[i].info.device = ckpt__s("cpu");
-    for (size_t i = 0; p->m->torch && !p->m->same && i < x->storage_count; i++)
+    for (size_t i = 0; i < x->storage_count; i++)
         if (!x->storages[i].device.data)
             x->storages[i].device = ckpt__s("cpu");
-    return CKPT_OK;
 }
 
 /* A tensor of bytes that stands for a whole storage (torch.c, or read from a native file). */
@@ -154,7 +155,8 @@ static bool note_nested(const placement *p, ckpt__hash *nested)
     const ckpt__index *x = p->m->from;
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt_str stem = stem_of(x->tensors[i].info.name);
-        if (!p->named[i] && ckpt__is_flat(x, i) && ckpt__str_ends_more(x->tensors[i].info.name, ".sizes") &&
+        if (!p->m->ledger.rows[i].entry && ckpt__is_flat(x, i) &&
+            ckpt__str_ends_more(x->tensors[i].info.name, ".sizes") &&
             ckpt__hash_put(nested, stem.data, stem.size, i, NULL) < 0)
             return false;
     }
@@ -175,8 +177,9 @@ ckpt_status ckpt__place_parts_alone(placement *p)
         ckpt_str stem = stem_of(t->name);
         ckpt__subject subject = {.name = t->name, .role = CKPT_ROLE_NONE, .tag = t->device};
         ckpt__target target;
-        if (p->named[i] || ckpt__stays_behind(m, i) || !ckpt__is_flat(m->from, i) || stands_for_storage(m, i) ||
-            !m->from->tensors[i].whole || (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
+        if (m->ledger.rows[i].entry || ckpt__stays_behind(m, i) || !ckpt__is_flat(m->from, i) ||
+            stands_for_storage(m, i) || !m->from->tensors[i].whole ||
+            (describes(t->name) && ckpt__hash_get(nested, stem.data, stem.size, NULL)))
             continue;
         status = ckpt__map_apply(m->map, &subject, &m->options.ranks, NULL, &target, p->err);
         if (status == CKPT_OK)
@@ -227,23 +230,22 @@ static ckpt_status place_bare(placement *p)
     return status;
 }
 
-static ckpt_status set_tags(placement *p)
+/* The tag of a row's storage, and those of its parts. */
+static ckpt_status tag_row(placement *p, size_t i)
 {
-    const ckpt__index *x = p->m->from;
-    ckpt_status status = set_missing_tags(p);
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
-        if (ckpt__stays_behind(p->m, i) || stands_for_storage(p->m, i))
-            continue;
-        status = set_storage_tag(p, i);
-        if (status == CKPT_OK && x->tensors[i].info.extra->part_count)
-            status = place_parts(p, i);
-    }
-    return status;
+    if (ckpt__stays_behind(p->m, i) || stands_for_storage(p->m, i))
+        return CKPT_OK;
+    ckpt_status status = set_storage_tag(p, i);
+    return status == CKPT_OK && p->m->from->tensors[i].info.extra->part_count ? place_parts(p, i) : status;
 }
 
 ckpt_status ckpt__place_storages(placement *p)
 {
-    ckpt_status status = set_tags(p);
+    const ckpt__index *x = p->m->from;
+    ckpt_status status = CKPT_OK;
+    set_missing_tags(p);
+    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
+        status = tag_row(p, i);
     if (status == CKPT_OK)
         status = place_bare(p);
     if (status == CKPT_OK)

@@ -113,18 +113,6 @@ static ckpt_status replace(keys *k, ckpt_entry *e, ckpt_str name)
                                          "%s becomes a key in plain terms, %s", was, is);
 }
 
-/* v with entries that can be changed; NULL: no memory. */
-static ckpt_value *open_entries(keys *k, const ckpt_value *v, ckpt_entry **entries)
-{
-    ckpt_value *copy = ckpt__edits_copy(k->m->edits, v);
-    *entries = ckpt__arena_array(k->arena, v->entry_count, sizeof **entries);
-    if (!copy || !*entries)
-        return NULL;
-    memcpy(*entries, v->entries, v->entry_count * sizeof **entries);
-    copy->entries = *entries;
-    return copy;
-}
-
 ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str name, const ckpt_value **to,
                              ckpt_error *err)
 {
@@ -135,7 +123,7 @@ ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str n
     for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
         int odd = is_odd(ckpt__edits_now(m->edits, v->entries[i].key), err);
         status = odd < 0 ? (ckpt_status)odd : odd && !k.taken ? take_all(&k, v) : CKPT_OK;
-        if (status == CKPT_OK && odd && *to == v && !(*to = open_entries(&k, v, &entries))) {
+        if (status == CKPT_OK && odd && *to == v && !(*to = ckpt__migration_open_dict(m, v, 0, &entries))) {
             *to = v;
             status = ckpt__migration_no_memory(err);
         }

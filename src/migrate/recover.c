@@ -70,8 +70,7 @@ static bool lies_in_what_is_left(const ckpt__index *x, size_t i)
 }
 
 /* The tensor and its parts stand or fall together. */
-static ckpt_status recover_tensor(ckpt__migration *m, size_t i, const bool *whole, const char *const *why,
-                                  ckpt_error *err)
+static ckpt_status recover_row(ckpt__migration *m, size_t i, const bool *whole, const char *const *why, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     size_t end = ckpt__tensor_end(x, i);
@@ -147,7 +146,7 @@ ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err)
             status = ckpt__migration_no_memory(err);
     }
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i))
-        status = recover_tensor(m, i, whole, why, err);
+        status = recover_row(m, i, whole, why, err);
     status = status == CKPT_OK ? ckpt__migrate_recover_closed(m, whole, why, err) : status;
     free(whole);
     free(why);

@@ -30,10 +30,10 @@ static void find_weights(replacer *r)
     const ckpt__index *x = r->m->from;
     for (size_t i = 0; i < x->tensor_count; i = ckpt__tensor_end(x, i))
         r->weight[i] = is_role(x->tensors[i].info.role);
-    for (size_t i = 0; i < r->c->canon->count; i++) {
-        const ckpt__canon_entry *e = &r->c->canon->entries[i];
+    for (size_t i = 0; i < r->m->canon->count; i++) {
+        const ckpt__canon_entry *e = &r->m->canon->entries[i];
         if (e->is_tensor && !e->state_key.data && is_role(e->role))
-            r->weight[ckpt__chosen_listing(r->c, e)] = true;
+            r->weight[ckpt__listing(r->c->listed, e)] = true;
     }
 }
 
@@ -41,8 +41,7 @@ static void find_weights(replacer *r)
 static bool names(const char *rule, ckpt_str listed, ckpt_str canonical)
 {
     return ckpt__rule_matches(rule, listed) || ckpt__rule_matches(rule, canonical) ||
-           (!ckpt__rule_has_wildcard(rule) &&
-            (ckpt__rule_is_below(listed, rule) || ckpt__rule_is_below(canonical, rule)));
+           ckpt__rule_is_below(listed, rule) || ckpt__rule_is_below(canonical, rule);
 }
 
 static void find_replaced(replacer *r)
@@ -51,18 +50,18 @@ static void find_replaced(replacer *r)
     const ckpt__index *x = r->m->from;
     for (size_t i = 0; i < x->tensor_count; i = ckpt__tensor_end(x, i))
         for (size_t k = 0; r->weight[i] && k < o->replace_count; k++)
-            if (names(o->replace[k], x->tensors[i].info.name, r->c->names[i]))
+            if (names(o->replace[k], x->tensors[i].info.name, r->m->ledger.rows[i].called))
                 r->goes[i] = r->used[k] = true;
 }
 
 /* Their canonical names, by which the optimizer's states know them. */
 static ckpt_status note_names(replacer *r)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < canon->count; i++) {
         const ckpt__canon_entry *e = &canon->entries[i];
-        size_t at = e->is_tensor ? ckpt__chosen_listing(r->c, e) : 0;
+        size_t at = e->is_tensor ? ckpt__listing(r->c->listed, e) : 0;
         if (!e->is_tensor || e->outside || e->state_key.data || e->role != CKPT_ROLE_PARAM || !r->goes[at])
             continue;
         if (ckpt__hash_put(r->c->replaced, e->name.data, e->name.size, at, NULL) < 0)
@@ -91,7 +90,7 @@ static bool is_common(const ckpt__canon_entry *e)
 
 static ckpt_status find_states(replacer *r)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < canon->count; i++) {
         ckpt__canon_entry *e = &canon->entries[i];
@@ -110,7 +109,7 @@ static ckpt_status find_states(replacer *r)
             status = ckpt__migration_no_memory(r->err);
         r->states[at]++;
         if (e->is_tensor)
-            ckpt__leave(r->m, ckpt__chosen_listing(r->c, e), CKPT__FATE_REPLACED);
+            ckpt__leave(r->m, ckpt__listing(r->c->listed, e), CKPT__FATE_REPLACED);
         else
             e->value = NULL;
     }
@@ -130,7 +129,8 @@ static size_t copy_of(const replacer *r, size_t i)
 {
     const ckpt__index *x = r->m->from;
     for (size_t k = 0; k < x->tensor_count; k++)
-        if (r->goes[k] && r->c->names[k].data && is_below(x->tensors[i].info.name, r->c->names[k]) &&
+        if (r->goes[k] && r->m->ledger.rows[k].called.data &&
+            is_below(x->tensors[i].info.name, r->m->ledger.rows[k].called) &&
             ckpt__same_shape(x->tensors[i].info.shape, x->tensors[i].info.ndim, x->tensors[k].info.shape,
                              x->tensors[k].info.ndim))
             return k;
@@ -190,8 +190,8 @@ static bool has_target(const replacer *r)
 /* "; params[4] of group 0 stays its place". Nothing where it is in no group. */
 static void put_place(const replacer *r, size_t tensor, char *out, size_t size)
 {
-    const ckpt__canon *canon = r->c->canon;
-    ckpt_str name = r->c->names[tensor];
+    const ckpt__canon *canon = r->m->canon;
+    ckpt_str name = r->m->ledger.rows[tensor].called;
     *out = 0;
     for (size_t g = 0; name.data && has_target(r) && g < canon->group_count; g++)
         for (size_t i = 0; i < canon->groups[g].param_count; i++)
@@ -228,7 +228,7 @@ static ckpt_status note_replaced(replacer *r)
 /* How many parameters of the optimizer keep what they have. */
 static ckpt_status note_kept(replacer *r)
 {
-    const ckpt__canon *canon = r->c->canon;
+    const ckpt__canon *canon = r->m->canon;
     size_t all = 0, gone = 0;
     for (size_t g = 0; g < canon->group_count; g++)
         for (size_t i = 0; i < canon->groups[g].param_count; i++) {
@@ -248,7 +248,7 @@ static ckpt_status note_kept(replacer *r)
 static ckpt_status note_unused(replacer *r)
 {
     const ckpt_migrate_options *o = &r->m->options;
-    ckpt__rule_names all = {r->m->from, r->c->names, NULL, r->weight};
+    ckpt__rule_names all = {.canonical = true, .among = r->weight};
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->replace_count; k++) {
         char said[300];

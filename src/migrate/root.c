@@ -89,8 +89,7 @@ static ckpt_status canonical_root(ckpt__migration *m, ckpt_error *err)
 
 typedef struct left_out {
     const ckpt__migration *m;
-    const bool *kept; /* per tensor */
-    size_t inside;    /* of those that were asked to go: what an opaque object still looks at */
+    size_t inside; /* of those that were asked to go: what an opaque object still looks at */
 } left_out;
 
 /* References to tensors that the target does not hold become None. */
@@ -100,7 +99,7 @@ static int forget_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *s
     left_out *f = ctx;
     const ckpt_value *v = visit->value;
     (void)spot;
-    if (v->kind != CKPT_V_TENSOR || f->kept[v->tensor])
+    if (v->kind != CKPT_V_TENSOR || f->m->ledger.rows[v->tensor].fate == CKPT__FATE_GOES)
         return 0;
     f->inside += visit->inside && ckpt__stays_behind(f->m, v->tensor);
     *to = &none;
@@ -111,14 +110,8 @@ static ckpt_status forget_left_out(ckpt__migration *m, ckpt_error *err)
 {
     if (!m->format->canonical || !m->from->root)
         return CKPT_OK; /* the others have no references */
-    bool *kept = calloc(m->from->tensor_count + 1, sizeof *kept);
-    if (!kept)
-        return ckpt__migration_no_memory(err);
-    for (size_t k = 0; k < m->chosen_count; k++)
-        kept[m->chosen[k]] = true;
-    left_out f = {m, kept, 0};
+    left_out f = {m, 0};
     ckpt_status status = ckpt__migration_rewrite(m, forget_tensor, &f, err);
-    free(kept);
     if (status == CKPT_OK && f.inside && m->tree && !m->options.weights_only &&
         !ckpt__report_add(
             m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL,

@@ -22,6 +22,8 @@ bool ckpt__rule_matches(const char *glob, ckpt_str name)
 
 bool ckpt__rule_is_below(ckpt_str name, const char *above)
 {
+    if (ckpt__rule_has_wildcard(above))
+        return false;
     above += *above == '=';
     size_t n = strlen(above);
     return name.data && name.size > n && name.data[n] == '.' && memcmp(name.data, above, n) == 0;
@@ -32,6 +34,8 @@ bool ckpt__rule_is_below(ckpt_str name, const char *above)
 enum { WORD_MAX = 80, NAMES_MAX = 20000 };
 
 typedef struct search {
+    const ckpt__migration *m;
+    const ckpt__index *x;
     const ckpt__rule_names *names;
     char word[WORD_MAX]; /* of the pattern, without wildcards and dots around it */
     size_t size, parts;  /* how many parts it has */
@@ -150,40 +154,45 @@ static void look_into(search *s, ckpt_str name)
     }
 }
 
-static bool counts(const ckpt__rule_names *names, size_t i)
+static bool counts(const search *s, size_t i)
 {
-    return !names->among || names->among[i];
+    return !s->names->among || s->names->among[i];
 }
 
-static size_t count_matches(const ckpt__rule_names *names, const char *glob)
+static ckpt_str canonical_of(const search *s, size_t i)
+{
+    return s->names->canonical ? ckpt__canonical(s->m, i) : (ckpt_str){NULL, 0};
+}
+
+static size_t count_matches(const search *s, const char *glob)
 {
     size_t n = 0;
-    for (size_t i = 0; i < names->index->tensor_count; i++)
-        n += counts(names, i) && (ckpt__rule_matches(glob, names->index->tensors[i].info.name) ||
-                                  (names->canonical && ckpt__rule_matches(glob, names->canonical[i])));
+    for (size_t i = 0; i < s->x->tensor_count; i++)
+        n += counts(s, i) &&
+             (ckpt__rule_matches(glob, s->x->tensors[i].info.name) || ckpt__rule_matches(glob, canonical_of(s, i)));
     return n;
 }
 
 static void search_names(search *s)
 {
-    const ckpt__rule_names *names = s->names;
-    const ckpt__index *x = names->index;
-    for (size_t i = 0; i < x->tensor_count && i < NAMES_MAX; i++) {
-        if (!counts(names, i))
+    const ckpt__canon *canon = s->m->canon;
+    for (size_t i = 0; i < s->x->tensor_count && i < NAMES_MAX; i++) {
+        ckpt_str name = s->x->tensors[i].info.name, canonical = canonical_of(s, i);
+        if (!counts(s, i))
             continue;
-        look_into(s, x->tensors[i].info.name);
-        if (names->canonical && !ckpt__str_equal(names->canonical[i], x->tensors[i].info.name))
-            look_into(s, names->canonical[i]);
+        look_into(s, name);
+        if (!ckpt__str_equal(canonical, name))
+            look_into(s, canonical);
     }
-    for (size_t i = 0; names->canon && i < names->canon->count && i < NAMES_MAX; i++)
-        if (!names->canon->entries[i].is_tensor && names->canon->entries[i].value)
-            look_into(s, names->canon->entries[i].own);
+    for (size_t i = 0; s->names->values && i < canon->count && i < NAMES_MAX; i++)
+        if (!canon->entries[i].is_tensor && canon->entries[i].value)
+            look_into(s, canon->entries[i].own);
 }
 
 /* "; 'model.head.*' would match 4". Nothing where nothing is near. */
-static void put_hint(const ckpt__rule_names *names, const char *glob, ckpt__buf *out)
+static void put_hint(const ckpt__migration *m, const ckpt__rule_names *names, const char *glob, ckpt__buf *out)
 {
-    search s = {.names = names, .found = ckpt__hash_new(16)};
+    search s = {.m = m, .x = m->index ? m->index : m->from, .names = names, .found = ckpt__hash_new(16)};
     ckpt__buf better = {0};
     char shown[200];
     size_t best = 0;
@@ -197,12 +206,12 @@ static void put_hint(const ckpt__rule_names *names, const char *glob, ckpt__buf 
     if (s.n && !s.failed) {
         ckpt__buf_str(&better, s.anywhere ? "*" : "");
         ckpt__buf_add(&better, s.what[best].data, s.what[best].size);
-        if (!better.failed && !count_matches(names, better.data))
+        if (!better.failed && !count_matches(&s, better.data))
             ckpt__buf_str(&better, ".*");
     } else if (s.inside) {
         ckpt__buf_printf(&better, "*%s*", s.word);
     }
-    size_t n = better.size && !better.failed ? count_matches(names, better.data) : 0;
+    size_t n = better.size && !better.failed ? count_matches(&s, better.data) : 0;
     if (n)
         ckpt__buf_printf(out, "; '%s' would match %zu", ckpt__escape(shown, sizeof shown, better.data, better.size), n);
     else if (s.n && !s.failed && !better.failed)
@@ -223,7 +232,7 @@ ckpt_status ckpt__rule_unused(ckpt__migration *m, const char *said, const char *
     ckpt__buf hint = {0};
     char shown[300];
     if (glob && names)
-        put_hint(names, glob, &hint);
+        put_hint(m, names, glob, &hint);
     bool added =
         !hint.failed &&
         ckpt__report_add(m->unused, m->options.allow_unused ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_ERROR,

@@ -6,15 +6,14 @@
 /* A glob over whole names, as --drop and --tensor take it; one that begins with '=' is literal. */
 bool ckpt__rule_matches(const char *glob, ckpt_str name);
 bool ckpt__rule_has_wildcard(const char *glob);
-/* Does the name go on below `above`, a glob without wildcards? */
+/* Does the name go on below `above`? Below a glob with wildcards there is nothing. */
 bool ckpt__rule_is_below(ckpt_str name, const char *above);
 
-/* The names that a rule may match: a tensor's name in `index`, and its canonical name. All pointers are borrowed. */
+/* The names that a rule may match: those of the tensors of the source, or of the target once there is its index. */
 typedef struct ckpt__rule_names {
-    const ckpt__index *index;
-    const ckpt_str *canonical; /* one a tensor, data NULL: it has none; NULL: none are known */
-    const ckpt__canon *canon;  /* its values, for what is no tensor; NULL: tensors alone */
-    const bool *among;         /* one a tensor: only these count; NULL: all */
+    bool canonical;    /* their canonical ones too */
+    bool values;       /* and those of values */
+    const bool *among; /* borrowed, one a tensor: only these count; NULL: all */
 } ckpt__rule_names;
 
 /* Notes that a rule has matched nothing: `said` is how it was given ("--drop 'x'"), `glob` what a better one is looked for with;

@@ -105,13 +105,11 @@ static bool is_simple(const ckpt_value *v)
 static ckpt_status set_key(closer *c, const ckpt_value *dict, size_t number, const ckpt_value *key)
 {
     dict = ckpt__edits_now(c->m->edits, dict);
-    ckpt_value *copy = ckpt__edits_copy(c->m->edits, dict);
-    ckpt_entry *entries = ckpt__arena_array(c->m->from->arena, dict->entry_count, sizeof *entries);
-    if (!copy || !entries)
+    ckpt_entry *entries;
+    ckpt_value *copy = ckpt__migration_open_dict(c->m, dict, 0, &entries);
+    if (!copy)
         return ckpt__migration_no_memory(c->err);
-    memcpy(entries, dict->entries, dict->entry_count * sizeof *entries);
     entries[number].key = key;
-    copy->entries = entries;
     return ckpt__migration_replace(c->m, dict, copy, c->err);
 }
 

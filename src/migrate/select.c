@@ -24,6 +24,15 @@ static ckpt_str inner_name(const ckpt_visit *v)
     return (ckpt_str){v->name.data + first.size + 1, v->name.size - first.size - 1};
 }
 
+/* By its whole name, or without the file in front. */
+static bool is_named(const cutter *c, const ckpt_visit *v)
+{
+    ckpt_str name = v->name, inner = inner_name(v);
+    bool files = c->m->reader->source->directory || c->m->by_files;
+    return ckpt__hash_get(c->names, name.data, name.size, NULL) ||
+           (files && ckpt__hash_get(c->names, inner.data, inner.size, NULL));
+}
+
 static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     cutter *c = ctx;
@@ -32,10 +41,7 @@ static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot
     (void)spot;
     if (v->kind != CKPT_V_TENSOR || v->tensor >= x->tensor_count || visit->cycle)
         return CKPT_OK;
-    ckpt_str name = visit->name, inner = inner_name(visit);
-    bool goes = c->names && ckpt__hash_get(c->names, name.data, name.size, NULL);
-    if (!goes && c->names && (c->m->reader->source->directory || c->m->by_files))
-        goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
+    bool goes = c->names && is_named(c, visit);
     /* a place whose name is not in the list is that of the same tensor under another name, or a flat tensor's */
     if (!goes && ckpt__stays_behind(c->m, v->tensor))
         goes = !c->names || ckpt__is_flat(x, v->tensor);
@@ -44,32 +50,25 @@ static int cut_tensor(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot
     return CKPT_OK;
 }
 
+static bool went_from_tree(const ckpt__migration *m, size_t tensor)
+{
+    return ckpt__stays_behind(m, tensor) && !ckpt__is_flat(m->from, tensor);
+}
+
 /* by_name: of a tensor that has two names only those places go that are named; else all that show it. */
 static ckpt_status cut_dropped(ckpt__migration *m, bool by_name, ckpt_error *err)
 {
-    const ckpt__index *x = m->from;
-    cutter c = {.m = m, .err = err};
-    ckpt_status status = CKPT_OK;
-    if (by_name && !(c.names = ckpt__hash_new(x->tensor_count)))
+    cutter c = {.m = m, .names = by_name ? ckpt__listed(m, went_from_tree) : NULL, .err = err};
+    if (by_name && !c.names)
         return ckpt__migration_no_memory(err);
-    for (size_t i = 0; by_name && i < x->tensor_count; i++)
-        if (ckpt__stays_behind(m, i) && !ckpt__is_flat(x, i) &&
-            ckpt__hash_put(c.names, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
-            status = ckpt__migration_no_memory(err);
-    if (status == CKPT_OK)
-        status = ckpt__migration_rewrite(m, cut_tensor, &c, err);
+    ckpt_status status = ckpt__migration_rewrite(m, cut_tensor, &c, err);
     ckpt__hash_free(c.names);
     return status;
 }
 
 static int cut_named(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
-    cutter *c = ctx;
-    ckpt_str name = visit->name, inner = inner_name(visit);
-    bool goes = ckpt__hash_get(c->names, name.data, name.size, NULL);
-    if (!goes && (c->m->reader->source->directory || c->m->by_files))
-        goes = ckpt__hash_get(c->names, inner.data, inner.size, NULL);
-    if (goes && spot->parent && !visit->cycle)
+    if (spot->parent && !visit->cycle && is_named(ctx, visit))
         *to = NULL;
     return CKPT_OK;
 }
@@ -112,16 +111,9 @@ static int renumber_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *
 
 ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt__index *x = m->from;
-    ckpt__hash *listed = ckpt__hash_new(x->tensor_count);
+    ckpt__hash *listed = ckpt__listed(m, ckpt__goes_in_tree);
     renumber r = {m, listed, 0, {NULL, 0}, err};
-    ckpt_status status = listed ? CKPT_OK : ckpt__migration_no_memory(err);
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++)
-        if (!ckpt__stays_behind(m, i) && !ckpt__is_flat(x, i) &&
-            ckpt__hash_put(listed, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) < 0)
-            status = ckpt__migration_no_memory(err);
-    if (status == CKPT_OK)
-        status = ckpt__migration_rewrite(m, renumber_value, &r, err);
+    ckpt_status status = listed ? ckpt__migration_rewrite(m, renumber_value, &r, err) : ckpt__migration_no_memory(err);
     ckpt__hash_free(listed);
     if (status < 0 || !r.emptied)
         return status;
@@ -131,13 +123,6 @@ ckpt_status ckpt__migrate_second_names(ckpt__migration *m, ckpt_error *err)
                      r.emptied) &&
                  ckpt__report_tensor(m->lost, r.first);
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
-}
-
-void ckpt__leave(ckpt__migration *m, size_t tensor, ckpt__fate fate)
-{
-    for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
-        if (m->ledger.rows[i].fate == CKPT__FATE_GOES)
-            m->ledger.rows[i].fate = (uint8_t)fate;
 }
 
 /* ---- what is selected */
@@ -167,54 +152,21 @@ static bool selected(const ckpt__migration *m, const ckpt_tensor_info *t, bool *
     return by_tensor && by_role && by_device;
 }
 
-static bool selects(const ckpt_migrate_options *o)
-{
-    return o->only_tensor_count || o->only_role_count || o->only_device_count;
-}
-
 /* ---- --drop, and what else is selected */
-
-size_t ckpt__chosen_listing(const ckpt__chosen *c, const ckpt__canon_entry *e)
-{
-    size_t i;
-    return ckpt__hash_get(c->listed, e->own.data, e->own.size, &i) ? i : e->tensor;
-}
-
-static ckpt_status canonical_names(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err)
-{
-    c->canon = m->canon;
-    c->names = calloc(m->from->tensor_count + 1, sizeof *c->names);
-    c->listed = ckpt__hash_new(m->from->tensor_count);
-    if (!c->names || !c->listed)
-        return ckpt__migration_no_memory(err);
-    for (size_t i = 0; i < m->from->tensor_count; i++) {
-        ckpt_str name = m->from->tensors[i].info.name;
-        if (ckpt__hash_put(c->listed, name.data, name.size, i, NULL) < 0)
-            return ckpt__migration_no_memory(err);
-    }
-    for (size_t i = 0; i < c->canon->count; i++) {
-        const ckpt__canon_entry *e = &c->canon->entries[i];
-        if (e->is_tensor)
-            c->names[ckpt__chosen_listing(c, e)] = e->name;
-    }
-    return CKPT_OK;
-}
-
-static void canonical_free(ckpt__chosen *c)
-{
-    ckpt__hash_free(c->listed);
-    ckpt__hash_free(c->replaced);
-    free(c->names);
-}
 
 typedef struct dropper {
     ckpt__migration *m;
-    bool *used;  /* one a pattern of --drop: it has matched */
-    bool *chose; /* one a pattern of selected(): it has matched */
+    bool *used;  /* heap, one a pattern of --drop: it has matched */
+    bool *chose; /* heap, one a pattern of selected(): it has matched */
     ckpt_error *err;
 } dropper;
 
-/* A pattern without wildcards may name anything of the tree, with all that is below it. */
+/* A pattern of --drop without wildcards may name anything of the tree, with all that is below it. */
+static bool is_name(const char *rule, ckpt_str name)
+{
+    return !ckpt__rule_has_wildcard(rule) && ckpt__rule_matches(rule, name);
+}
+
 static int drop_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot, const ckpt_value **to)
 {
     dropper *d = ctx;
@@ -222,30 +174,12 @@ static int drop_value(void *ctx, const ckpt_visit *visit, const ckpt__spot *spot
     if (visit->value->kind == CKPT_V_TENSOR || !spot->parent)
         return CKPT_OK;
     for (size_t k = 0; k < o->drop_count; k++) {
-        if (ckpt__rule_has_wildcard(o->drop[k]) || !ckpt__rule_matches(o->drop[k], visit->name))
+        if (!is_name(o->drop[k], visit->name))
             continue;
         d->used[k] = true;
         *to = NULL;
     }
     return CKPT_OK;
-}
-
-static void drop_below(dropper *d)
-{
-    ckpt__migration *m = d->m;
-    for (size_t i = 0; i < m->from->tensor_count; i++)
-        for (size_t k = 0; k < m->options.drop_count; k++)
-            if (!ckpt__rule_has_wildcard(m->options.drop[k]) &&
-                ckpt__rule_is_below(m->from->tensors[i].info.name, m->options.drop[k])) {
-                ckpt__leave_one(m, i, CKPT__FATE_DROPPED);
-                d->used[k] = true;
-            }
-}
-
-/* After the tensors: places move when entries go. */
-static ckpt_status drop_values(dropper *d)
-{
-    return ckpt__migration_rewrite(d->m, drop_value, d, d->err);
 }
 
 /* Values that went have no canonical name either. */
@@ -255,26 +189,29 @@ static void forget_values(const dropper *d)
     for (size_t i = 0; i < d->m->canon->count; i++) {
         ckpt__canon_entry *e = &d->m->canon->entries[i];
         for (size_t k = 0; !e->is_tensor && k < o->drop_count; k++)
-            if (!ckpt__rule_has_wildcard(o->drop[k]) &&
-                (ckpt__rule_matches(o->drop[k], e->own) || ckpt__rule_is_below(e->own, o->drop[k])))
+            if (is_name(o->drop[k], e->own) || ckpt__rule_is_below(e->own, o->drop[k]))
                 e->value = NULL;
     }
 }
 
-static void drop_tensors(dropper *d, const ckpt_str *names)
+/* With its parts; what lies below a name that goes, one by one. */
+static void select_row(dropper *d, size_t i)
 {
-    ckpt__migration *m = d->m;
-    for (size_t i = 0; i < m->from->tensor_count; i++) {
-        const ckpt_tensor_info *t = &m->from->tensors[i].info;
-        for (size_t k = 0; k < m->options.drop_count; k++)
-            if (ckpt__rule_matches(m->options.drop[k], t->name) || ckpt__rule_matches(m->options.drop[k], names[i])) {
-                d->used[k] = true;
-                ckpt__leave(m, i, CKPT__FATE_DROPPED);
-            }
-        bool goes = selected(m, t, d->chose);
-        if (!ckpt__stays_behind(m, i) && !goes)
-            ckpt__leave(m, i, CKPT__FATE_DROPPED);
+    const ckpt_migrate_options *o = &d->m->options;
+    const ckpt_tensor_info *t = &d->m->from->tensors[i].info;
+    bool goes = !selected(d->m, t, d->chose), below = false;
+    for (size_t k = 0; k < o->drop_count; k++) {
+        bool named =
+                 ckpt__rule_matches(o->drop[k], t->name) || ckpt__rule_matches(o->drop[k], d->m->ledger.rows[i].called),
+             under = ckpt__rule_is_below(t->name, o->drop[k]);
+        d->used[k] = d->used[k] || named || under;
+        goes = goes || named;
+        below = below || under;
     }
+    if (goes)
+        ckpt__leave(d->m, i, CKPT__FATE_DROPPED);
+    else if (below)
+        ckpt__leave_one(d->m, i, CKPT__FATE_DROPPED);
 }
 
 static ckpt_status unused(dropper *d, const char *option, const char *rule, const char *why,
@@ -324,18 +261,17 @@ static ckpt_status note_unused_kinds(dropper *d, const bool *chose, bool roles)
     return status;
 }
 
-static ckpt_status note_unused(dropper *d, const ckpt__chosen *c)
+static ckpt_status note_unused(dropper *d)
 {
     const ckpt_migrate_options *o = &d->m->options;
-    ckpt__rule_names names = {d->m->from, c->names, c->canon, NULL};
+    ckpt__rule_names own = {.canonical = false}, all = {.canonical = true, .values = true};
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; status == CKPT_OK && k < o->drop_count; k++)
         if (!d->used[k])
-            status = unused(d, "--drop", o->drop[k], "matches nothing", &names);
-    names = (ckpt__rule_names){d->m->from, NULL, NULL, NULL};
+            status = unused(d, "--drop", o->drop[k], "matches nothing", &all);
     for (size_t k = 0; status == CKPT_OK && k < o->only_tensor_count; k++)
         if (!d->chose[k])
-            status = unused(d, "--tensor", o->only_tensor[k], "matches nothing", &names);
+            status = unused(d, "--tensor", o->only_tensor[k], "matches nothing", &own);
     if (status == CKPT_OK)
         status = note_unused_kinds(d, d->chose + o->only_tensor_count, true);
     return status == CKPT_OK ? note_unused_kinds(d, d->chose + o->only_tensor_count + o->only_role_count, false)
@@ -373,14 +309,14 @@ static bool is_replaced(const ckpt__chosen *c, ckpt_str name)
 static bool find_kept(const ckpt__migration *m, const ckpt__chosen *c, ckpt__hash *slots, bool *kept, size_t count)
 {
     bool any = false;
-    for (size_t i = 0; i < c->canon->count; i++) {
-        const ckpt__canon_entry *e = &c->canon->entries[i];
+    for (size_t i = 0; i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
         bool state = e->param.data != NULL && e->state_key.data != NULL;
         size_t slot;
         if (!e->is_tensor || e->outside || (!state && e->role != CKPT_ROLE_PARAM))
             continue;
         ckpt_str name = state ? e->param : e->name;
-        bool stays = !ckpt__stays_behind(m, ckpt__chosen_listing(c, e)) || is_replaced(c, name);
+        bool stays = !ckpt__stays_behind(m, ckpt__listing(c->listed, e)) || is_replaced(c, name);
         if (ckpt__hash_get(slots, name.data, name.size, &slot) && stays)
             kept[slot] = true;
     }
@@ -390,13 +326,13 @@ static bool find_kept(const ckpt__migration *m, const ckpt__chosen *c, ckpt__has
 }
 
 /* A parameter that the model's dict does not show was never dropped. */
-static void keep_unknown(const ckpt__chosen *c, bool *kept)
+static void keep_unknown(const ckpt__canon *canon, bool *kept)
 {
     size_t slot = 0, i;
-    for (size_t g = 0; g < c->canon->group_count; g++)
-        for (size_t k = 0; k < c->canon->groups[g].param_count; k++, slot++) {
-            ckpt_str name = c->canon->groups[g].params[k];
-            if (!name.data || !ckpt__hash_get(c->canon->by_name, name.data, name.size, &i))
+    for (size_t g = 0; g < canon->group_count; g++)
+        for (size_t k = 0; k < canon->groups[g].param_count; k++, slot++) {
+            ckpt_str name = canon->groups[g].params[k];
+            if (!name.data || !ckpt__hash_get(canon->by_name, name.data, name.size, &i))
                 kept[slot] = true;
         }
 }
@@ -417,27 +353,27 @@ static void forget_params(ckpt__canon *canon, const bool *kept)
 static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_value *optimizer, size_t count,
                          ckpt_error *err)
 {
-    size_t slot = 0, n = 0, groups = c->canon->group_count;
+    size_t slot = 0, n = 0, groups = m->canon->group_count;
     ckpt__hash *slots = ckpt__hash_new(count);
     bool *kept = calloc(count + 1, sizeof *kept);
     size_t *order = calloc(count + 1, sizeof *order), *group = calloc(groups + 1, sizeof *group);
     ckpt_status status = slots && kept && order && group ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t g = 0; status == CKPT_OK && g < groups; g++) {
         group[g] = g;
-        for (size_t i = 0; status == CKPT_OK && i < c->canon->groups[g].param_count; i++, slot++) {
-            ckpt_str name = c->canon->groups[g].params[i];
+        for (size_t i = 0; status == CKPT_OK && i < m->canon->groups[g].param_count; i++, slot++) {
+            ckpt_str name = m->canon->groups[g].params[i];
             if (name.data && ckpt__hash_put(slots, name.data, name.size, slot, NULL) < 0)
                 status = ckpt__migration_no_memory(err);
         }
     }
     if (status == CKPT_OK)
-        keep_unknown(c, kept);
+        keep_unknown(m->canon, kept);
     if (status == CKPT_OK && find_kept(m, c, slots, kept, count)) {
         for (size_t i = 0; i < count; i++)
             if (kept[i])
                 order[n++] = i;
         status = ckpt__optimizer_turn(m, optimizer, order, n, group, groups, err);
-        forget_params(c->canon, kept);
+        forget_params(m->canon, kept);
         if (status == CKPT_OK)
             status = ckpt__migration_note(
                 m, CKPT_SEVERITY_NOTE, "reordered", (ckpt_str){NULL, 0}, err,
@@ -453,35 +389,34 @@ static ckpt_status prune(ckpt__migration *m, const ckpt__chosen *c, const ckpt_v
 
 static ckpt_status prune_optimizer(ckpt__migration *m, const ckpt__chosen *c, ckpt_error *err)
 {
-    if (!c->canon->optimizer_path.data || !m->options.drop_count)
+    if (!m->canon->optimizer_path.data || !m->options.drop_count)
         return CKPT_OK;
-    const ckpt_value *optimizer = ckpt__value_at(m->from->root, c->canon->optimizer_path);
+    const ckpt_value *optimizer = ckpt__value_at(m->from->root, m->canon->optimizer_path);
     size_t count = 0;
-    for (size_t g = 0; g < c->canon->group_count; g++)
-        count += c->canon->groups[g].param_count;
+    for (size_t g = 0; g < m->canon->group_count; g++)
+        count += m->canon->groups[g].param_count;
     if (!ckpt__is_torch_optimizer(optimizer) || ckpt__optimizer_slots(optimizer) != count ||
-        ckpt_value_get(optimizer, "param_groups")->item_count != c->canon->group_count)
+        ckpt_value_get(optimizer, "param_groups")->item_count != m->canon->group_count)
         return CKPT_OK;
     return prune(m, c, optimizer, count, err);
 }
 
-/* Tensors first, then values: places move when entries go. */
 static ckpt_status take_out(dropper *d, ckpt__chosen *c)
 {
     ckpt__migration *m = d->m;
-    drop_tensors(d, c->names);
-    drop_below(d);
+    for (size_t i = 0; i < m->from->tensor_count; i++)
+        select_row(d, i);
     forget_values(d);
     ckpt_status status = note_dropped(d);
     if (status == CKPT_OK)
         status = ckpt__migrate_replace(m, c, d->err);
     if (status == CKPT_OK)
         status = cut_dropped(m, true, d->err);
-    if (status == CKPT_OK)
-        status = drop_values(d);
+    if (status == CKPT_OK) /* after the tensors: places move when entries go */
+        status = ckpt__migration_rewrite(m, drop_value, d, d->err);
     if (status == CKPT_OK)
         status = prune_optimizer(m, c, d->err);
-    return status == CKPT_OK ? note_unused(d, c) : status;
+    return status == CKPT_OK ? note_unused(d) : status;
 }
 
 ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
@@ -494,16 +429,19 @@ ckpt_status ckpt__migrate_select(ckpt__migration *m, ckpt_error *err)
         if (cut < 0)
             return cut;
     }
-    if (!o->drop_count && !o->replace_count && !selects(o))
+    if (!o->replace_count && !ckpt__selects(m))
         return CKPT_OK;
     dropper d = {.m = m, .err = err};
-    ckpt__chosen c = {NULL, NULL, NULL, NULL};
+    ckpt__chosen c = {ckpt__listed(m, NULL), NULL};
     d.used = calloc(o->drop_count + 1, sizeof *d.used);
     d.chose = calloc(o->only_tensor_count + o->only_role_count + o->only_device_count + 1, sizeof *d.chose);
-    ckpt_status status = d.used && d.chose ? canonical_names(m, &c, err) : ckpt__migration_no_memory(err);
-    if (status == CKPT_OK)
+    ckpt_status status = d.used && d.chose && c.listed ? CKPT_OK : ckpt__migration_no_memory(err);
+    if (status == CKPT_OK) {
+        ckpt__call_rows(m, c.listed);
         status = take_out(&d, &c);
-    canonical_free(&c);
+    }
+    ckpt__hash_free(c.listed);
+    ckpt__hash_free(c.replaced);
     free(d.chose);
     free(d.used);
     return status;

@@ -1,20 +1,13 @@
-/* migrate/select.h - names of tensors while it is chosen which ones go along. */
+/* migrate/select.h - names while it is chosen which tensors go along. */
 #ifndef CKPT_MIGRATE_SELECT_H
 #define CKPT_MIGRATE_SELECT_H
 #include "migrate/migration.h"
 
-/* Names of the source's tensors. The struct exists because a rule may use the canonical name as well as the file's
- * own: nobody knows the number that a parameter's state has in the file. */
 typedef struct ckpt__chosen {
-    ckpt__canon *canon; /* borrowed from the migration */
-    ckpt__hash *listed; /* own name -> tensor: a tie is listed under both */
-    ckpt_str *names;    /* heap, one a tensor: its canonical name */
-    ckpt__hash
-        *replaced; /* canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
+    ckpt__hash *listed; /* owned: own name -> tensor: a tie is listed under both */
+    ckpt__hash *
+        replaced; /* owned: canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
 } ckpt__chosen;
-
-/* The tensor that the entry is listed as. */
-size_t ckpt__chosen_listing(const ckpt__chosen *c, const ckpt__canon_entry *e);
 
 /* replace.c: --replace. Marks what goes in m->dropped, and takes the optimizer's states of it out of the tree. */
 ckpt_status ckpt__migrate_replace(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err);

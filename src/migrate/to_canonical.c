@@ -110,7 +110,7 @@ static bool nest_finish(nest *n)
     return true;
 }
 
-static const ckpt_value *list_of_names(ckpt__arena *a, const ckpt__canon_group *g)
+const ckpt_value *ckpt__migrate_names_of(ckpt__arena *a, const ckpt__canon_group *g)
 {
     const ckpt_value **items = ckpt__arena_array(a, g->param_count + 1, sizeof *items);
     for (size_t i = 0; items && i < g->param_count; i++)
@@ -133,14 +133,10 @@ static bool nest_fill(nest *n, const ckpt__canon *canon, const ckpt__edits *edit
             at->value = ckpt__edits_now(edits, e->value);
     }
     for (size_t g = 0; g < canon->group_count; g++) {
-        ckpt__buf name = {NULL, 0, 0, false};
-        ckpt__buf_str(&name, "optimizer.groups.");
-        ckpt__buf_add(&name, canon->groups[g].name.data, canon->groups[g].name.size);
-        ckpt__buf_str(&name, ".params");
-        ckpt_str kept = name.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(n->arena, name.data, name.size);
-        ckpt__buf_free(&name);
-        node *at = kept.data ? nest_at(n, kept.data, kept.size) : NULL;
-        if (!at || !(at->value = list_of_names(n->arena, &canon->groups[g])))
+        ckpt_str name =
+            ckpt__arena_join(n->arena, ckpt__s("optimizer.groups."), canon->groups[g].name, ckpt__s(".params"));
+        node *at = name.data ? nest_at(n, name.data, name.size) : NULL;
+        if (!at || !(at->value = ckpt__migrate_names_of(n->arena, &canon->groups[g])))
             return false;
     }
     return true;

@@ -14,6 +14,8 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
  * keep_step: the step stays under the source's own name as well, by which the source's program finds it again. */
 ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
                                const ckpt_value **out, ckpt_error *err);
+/* The names of the group's parameters, as a list. NULL: no memory. */
+const ckpt_value *ckpt__migrate_names_of(ckpt__arena *arena, const ckpt__canon_group *group);
 /* The groups' flags of m->root (optimizer.groups.<g>.fused, capturable, foreach) become what m->kind is. */
 ckpt_status ckpt__migrate_flags(ckpt__migration *m, ckpt_error *err);
 #endif

@@ -245,12 +245,8 @@ static const ckpt_value *as_torch(const builder *b, ckpt_str key, const ckpt_val
 /* The value of "optimizer.groups.<g>" in the tree, which holds the group's settings. */
 static const ckpt_value *group_dict(const builder *b, ckpt_str group)
 {
-    ckpt__buf path = {0};
-    ckpt__buf_str(&path, groups_head);
-    ckpt__buf_add(&path, group.data, group.size);
-    const ckpt_value *v =
-        path.failed || !b->m->from->root ? NULL : ckpt__value_at(b->m->from->root, (ckpt_str){path.data, path.size});
-    ckpt__buf_free(&path);
+    ckpt_str path = ckpt__arena_join(b->arena, ckpt__s(groups_head), group, (ckpt_str){NULL, 0});
+    const ckpt_value *v = path.data && b->m->from->root ? ckpt__value_at(b->m->from->root, path) : NULL;
     return v && v->kind == CKPT_V_DICT ? v : NULL;
 }
 
@@ -290,15 +286,6 @@ static bool put_settings(const builder *b, dict *d)
     return ok;
 }
 
-static const ckpt_value *names_of(const builder *b, const ckpt__canon_group *g)
-{
-    const ckpt_value **items = ckpt__arena_array(b->arena, g->param_count + 1, sizeof *items);
-    for (size_t i = 0; items && i < g->param_count; i++)
-        if (!(items[i] = ckpt__value_str(b->arena, g->params[i].data, g->params[i].size)))
-            return NULL;
-    return items ? ckpt__value_list(b->arena, CKPT_V_LIST, items, g->param_count) : NULL;
-}
-
 /* One that was made has the names too, as torch has them of named parameters: else nothing says which order it is. */
 static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g)
 {
@@ -311,7 +298,7 @@ static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g
             ok = put(&d, key, as_torch(b, key->text, own->entries[i].value));
     }
     ok = ok && (!made || put_settings(b, &d)) && put_named(b, &d, "params", 6, ids_of(b, g)) &&
-         (!made || put_named(b, &d, "param_names", 11, names_of(b, g)));
+         (!made || put_named(b, &d, "param_names", 11, ckpt__migrate_names_of(b->arena, g)));
     const ckpt_value *v = finish(b, &d);
     return ok ? v : NULL;
 }
@@ -398,15 +385,9 @@ static ckpt_status put_values(builder *b, dict *root)
             ckpt__str_is(key, "optimizer"))
             continue;
         ckpt_str kept = key;
-        if (key.data && has_key(root, key)) {
-            ckpt__buf other = {0};
-            ckpt__buf_add(&other, key.data, key.size);
-            ckpt__buf_str(&other, ".values");
-            kept = other.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->arena, other.data, other.size);
-            ckpt__buf_free(&other);
-            if (!kept.data)
-                return ckpt__migration_no_memory(b->err);
-        }
+        if (key.data && has_key(root, key) &&
+            !(kept = ckpt__arena_join(b->arena, key, ckpt__s(".values"), (ckpt_str){NULL, 0})).data)
+            return ckpt__migration_no_memory(b->err);
         if (!put(root, kept.data ? ckpt__value_str(b->arena, kept.data, kept.size) : e->key, e->value))
             return ckpt__migration_no_memory(b->err);
     }

@@ -124,18 +124,15 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
 static bool edits_content(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->plain || o->drop_count || o->replace_count || o->cast_count || o->only_tensor_count ||
-           o->only_role_count || o->only_device_count || o->salvage;
+    return ckpt__selects(m) || o->plain || o->replace_count || o->cast_count || o->salvage;
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */
 static bool edits(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->strip_prefix_count || o->rename_count || o->add_prefix || o->plain || o->map_device_objects ||
-           o->drop_count || o->replace_count || o->cast_count || o->param_name_count || o->only_tensor_count ||
-           o->only_role_count || o->only_device_count || o->fix_count || o->salvage || m->map ||
-           m->kind != CKPT_OPTIMIZER_DEFAULT;
+    return edits_content(m) || o->strip_prefix_count || o->rename_count || o->add_prefix || o->map_device_objects ||
+           o->param_name_count || o->fix_count || m->map || m->kind != CKPT_OPTIMIZER_DEFAULT;
 }
 
 static ckpt_status note_closed(ckpt__migration *m, size_t count, ckpt_error *err)
@@ -202,9 +199,7 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__index *x = m->from;
     bool *shown = calloc(x->storage_count + 1, sizeof *shown);
-    const ckpt_migrate_options *o = &m->options;
-    bool leaves_out =
-        o->drop_count || o->replace_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+    const bool leaves_out = m->options.replace_count || ckpt__selects(m);
     ckpt_status status = shown ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; shown && i < x->tensor_count; i++)
         if (x->tensors[i].whole) {

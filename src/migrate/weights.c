@@ -74,7 +74,7 @@ static ckpt_status say_place(ckpt__migration *m, const place *at, ckpt_error *er
 }
 
 /* Weights as `list` shows them by their roles; what was left out by name was asked for. */
-static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_error *err)
+static ckpt_status say_left_behind(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt__index *x = m->from;
     places p = {.by_path = ckpt__hash_new(16)};
@@ -83,8 +83,8 @@ static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_er
     for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i = ckpt__tensor_end(x, i)) {
         ckpt_role role = x->tensors[i].info.role;
         bool weight = role == CKPT_ROLE_PARAM || role == CKPT_ROLE_BUFFER || role == CKPT_ROLE_EMA;
-        if (weight && !keep[i] && !ckpt__stays_behind(m, i) && !x->tensors[i].info.state_key.data &&
-            !add_place(&p, x, i))
+        bool left = m->ledger.rows[i].fate == CKPT__FATE_NO_WEIGHT;
+        if (left && weight && !x->tensors[i].info.state_key.data && !add_place(&p, x, i))
             status = ckpt__migration_no_memory(err);
     }
     for (size_t i = 0; status == CKPT_OK && i < p.count; i++) {
@@ -103,31 +103,31 @@ static ckpt_status say_left_behind(ckpt__migration *m, const bool *keep, ckpt_er
 
 /* ---- the model's */
 
+/* With its parts: it goes along, unless it stays behind for another reason. */
+static void keep(ckpt__migration *m, size_t tensor)
+{
+    for (size_t i = tensor, end = ckpt__tensor_end(m->from, i); i < end; i++)
+        if (m->ledger.rows[i].fate == CKPT__FATE_NO_WEIGHT)
+            m->ledger.rows[i].fate = CKPT__FATE_GOES;
+}
+
 ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt__index *x = m->from;
     size_t kept = 0;
     if (!m->options.weights_only && !m->hf)
         return CKPT_OK;
-    bool *keep = calloc(x->tensor_count + 1, sizeof *keep);
-    if (!keep)
-        return ckpt__migration_no_memory(err);
+    for (size_t i = 0; i < m->from->tensor_count; i++)
+        ckpt__leave_one(m, i, CKPT__FATE_NO_WEIGHT);
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
         if (!e->is_tensor || e->outside || e->state_key.data ||
             (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
             continue;
-        for (size_t k = e->tensor, end = ckpt__tensor_end(x, k); k < end; k++)
-            keep[k] = true;
+        keep(m, e->tensor);
         kept++;
     }
-    ckpt_status status = kept ? say_left_behind(m, keep, err) : CKPT_OK;
-    for (size_t i = 0; i < x->tensor_count; i++)
-        if (!keep[i])
-            ckpt__leave_one(m, i, CKPT__FATE_NO_WEIGHT);
-    free(keep);
     if (kept)
-        return status;
+        return say_left_behind(m, err);
     return ckpt__fail(
         err, CKPT_E_MISMATCH, m->src,
         "it is not known which of its tensors are the model's weights; say so in a map file: {map: 1, source: {model: 'PATH'}} "

@@ -278,6 +278,11 @@ ckpt_value *ckpt__value_str(ckpt__arena *a, const char *data, size_t n);
 /* Entries and items are copied into the arena. */
 ckpt_value *ckpt__value_dict(ckpt__arena *a, const ckpt_entry *entries, size_t n);
 ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *const *items, size_t n);
+/* Is it a list or a tuple? v NULL: it is neither. */
+static inline bool ckpt__is_list(const ckpt_value *v)
+{
+    return v && (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
+}
 /* Python's repr of a key (True, 2.5, (1, 'a'), b'by', None), appended to b. */
 void ckpt__value_repr(ckpt__buf *b, const ckpt_value *v);
 

@@ -21,11 +21,6 @@ bool ckpt__numbered(ckpt_str key, const char *head, int64_t *number)
 
 /* ---- optimizers */
 
-static bool is_list(const ckpt_value *v)
-{
-    return v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE;
-}
-
 /* The groups of a dict that has states too; NULL: it has not both. */
 static const ckpt_value *groups_beside_state(const ckpt_value *v)
 {
@@ -35,8 +30,7 @@ static const ckpt_value *groups_beside_state(const ckpt_value *v)
 
 bool ckpt__is_torch_optimizer(const ckpt_value *v)
 {
-    const ckpt_value *groups = groups_beside_state(v);
-    return groups && is_list(groups);
+    return ckpt__is_list(groups_beside_state(v));
 }
 
 bool ckpt__is_libtorch_optimizer(const ckpt_value *v)
@@ -48,24 +42,24 @@ bool ckpt__is_optimizer_object(const ckpt_value *v)
 {
     const ckpt_value *state = v && v->kind == CKPT_V_OBJECT ? ckpt_value_get(v, "state") : NULL;
     const ckpt_value *groups = state ? ckpt_value_get(v, "param_groups") : NULL;
-    return groups && is_list(groups) && (state->kind == CKPT_V_DICT || state->kind == CKPT_V_OBJECT);
+    return ckpt__is_list(groups) && (state->kind == CKPT_V_DICT || state->kind == CKPT_V_OBJECT);
 }
 
 bool ckpt__is_optimizer(const ckpt_value *v)
 {
     const ckpt_value *groups = groups_beside_state(v);
-    return groups && (is_list(groups) || ckpt__is_scripted(groups));
+    return ckpt__is_list(groups) || ckpt__is_scripted(groups);
 }
 
 const ckpt_value *ckpt__params_of(const ckpt_value *group)
 {
     const ckpt_value *params = ckpt_value_get(group, "params");
-    return params && is_list(params) ? params : NULL;
+    return ckpt__is_list(params) ? params : NULL;
 }
 
 bool ckpt__lists_ids(const ckpt_value *groups)
 {
-    if (!groups || !is_list(groups))
+    if (!ckpt__is_list(groups))
         return false;
     for (size_t g = 0; g < groups->item_count; g++) {
         const ckpt_value *params = ckpt__params_of(groups->items[g]);
