@@ -199,16 +199,16 @@ static void select_row(dropper *d, size_t i)
 {
     const ckpt_migrate_options *o = &d->m->options;
     const ckpt_tensor_info *t = &d->m->from->tensors[i].info;
-    bool goes = !selected(d->m, t, d->chose), below = false;
+    bool left = !selected(d->m, t, d->chose), below = false;
     for (size_t k = 0; k < o->drop_count; k++) {
         bool named =
                  ckpt__rule_matches(o->drop[k], t->name) || ckpt__rule_matches(o->drop[k], d->m->ledger.rows[i].called),
              under = ckpt__rule_is_below(t->name, o->drop[k]);
         d->used[k] = d->used[k] || named || under;
-        goes = goes || named;
+        left = left || named;
         below = below || under;
     }
-    if (goes)
+    if (left)
         ckpt__leave(d->m, i, CKPT__FATE_DROPPED);
     else if (below)
         ckpt__leave_one(d->m, i, CKPT__FATE_DROPPED);
