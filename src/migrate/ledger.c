@@ -100,7 +100,8 @@ ckpt_str ckpt__canonical(const ckpt__migration *m, size_t tensor)
     const ckpt__row *row = &m->ledger.rows[tensor];
     if (!m->index)
         return row->called;
-    return row->entry && !ckpt__stays_behind(m, tensor) ? m->canon->entries[row->entry - 1].name : (ckpt_str){NULL, 0};
+    bool named = row->entry && row->entry <= m->canon->count && !ckpt__stays_behind(m, tensor);
+    return named ? m->canon->entries[row->entry - 1].name : (ckpt_str){NULL, 0};
 }
 
 void ckpt__leave(ckpt__migration *m, size_t tensor, ckpt__fate fate)
