@@ -100,12 +100,11 @@ static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
     ckpt_status s = ckpt__canon_param_name(b, belongs ? param : name, strip, belongs ? &param : &name);
     size_t head = s == CKPT_OK && belongs ? head_of(info) : 0;
     if (head) {
-        ckpt__buf text = {0};
-        ckpt__buf_add(&text, name.data, head);
-        ckpt__buf_add(&text, param.data, param.size);
-        ckpt__buf_add(&text, name.data + head + info->param.size, name.size - head - info->param.size);
-        name = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(b->canon->arena, text.data, text.size);
-        ckpt__buf_free(&text);
+        ckpt_str before = {name.data, head},
+                 tail = {name.data + head + info->param.size, name.size - head - info->param.size};
+        if (info->role == CKPT_ROLE_MASTER && ckpt__str_is(tail, ".fp32")) /* of DeepSpeed, Megatron and llm.c */
+            tail = ckpt__s(".master");
+        name = ckpt__arena_join(b->canon->arena, before, param, tail);
         if (!name.data)
             s = ckpt__canon_no_memory(b);
     }

@@ -148,6 +148,8 @@ static const ckpt__producer
                    .resume = "model = keras.models.load_model(\"{path}\")"},
     keras_weights = {"Keras", CKPT_LOADER_CKPT, .version = "@keras_version>",
                      .resume = "model.load_weights(\"{path}\")"},
+    llmc = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
+    llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
     dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
            .resume = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")"},
@@ -205,6 +207,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return of_keras(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_DCP)
         return of_ranks(index);
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_LLMC)
+        return ckpt__index_is_directory(index) ? &llmc : &llmc_model;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))

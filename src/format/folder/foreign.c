@@ -1,7 +1,7 @@
 /* format/folder/foreign.c - layouts of several ranks that are known by their names and not read: what each is, and what
  * reads it or makes one file of it. Names are those of torch/distributed/checkpoint/filesystem.py and hf_storage.py,
- * deepspeed/runtime/engine.py, megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py,
- * verl/utils/checkpoint/fsdp_checkpoint_manager.py and llm.c's train_gpt2.cu. */
+ * deepspeed/runtime/engine.py, megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py and
+ * verl/utils/checkpoint/fsdp_checkpoint_manager.py. */
 #include "format/folder/folder.h"
 
 #include <stdio.h>
@@ -31,8 +31,6 @@ enum sign {
     FSDP_RANK_OPTIMIZER,
     FSDP_LOCAL,
     VERL,
-    LLMC_STATE,
-    LLMC_MODEL,
     DEEPSPEED_SCRIPT,
     ACCELERATE_TAG,
     SAVED_MODEL,
@@ -58,8 +56,6 @@ static const char *const names[SIGNS] = {
     [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
     [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
     [VERL] = "model_world_size_#_rank_#.pt",
-    [LLMC_STATE] = "state_#_#.bin",
-    [LLMC_MODEL] = "model_#.bin",
     [DEEPSPEED_SCRIPT] = "zero_to_fp32.py",
     [ACCELERATE_TAG] = "pytorch_model/",
     [SAVED_MODEL] = "saved_model.pb",
@@ -102,7 +98,6 @@ static const struct row {
     { IS(FSDP_LOCAL), "fsdp", "a checkpoint of FSDP with each rank's local state", "accelerator.load_state(DIR) with as many ranks as saved it" },
     { IS(VERL), "fsdp", "a checkpoint of FSDP with a file for each rank (verl)",
       "verl with as many ranks as saved it; the weights in one model: python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT" },
-    { BOTH(LLMC_STATE, LLMC_MODEL), "llmc", "a checkpoint of llm.c", "llm.c's train_gpt2cu with -o DIR -y 1" },
     { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
 };
 /* clang-format on */
@@ -189,8 +184,7 @@ void ckpt__foreign_decide(ckpt__folder *f)
     if (!row)
         return;
     ckpt__buf others = {0};
-    bool shards =
-        strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "llmc") == 0 || strcmp(row->format, "dcp-hf") == 0;
+    bool shards = strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "dcp-hf") == 0;
     if (!shards)
         put_members(f, &others);
     f->layout = CKPT__LAYOUT_REFUSED;

@@ -294,10 +294,6 @@ START_TEST(the_most_particular_layout_is_named)
     write_text(at("meg/.metadata"), "x");
     fails(at("meg"), CKPT_E_UNSUPPORTED, "Megatron checkpoint (torch_dist)");
     ck_assert_msg(!strstr(err.message, "give one of the files inside"), "%s", err.message);
-    make_directory("llmc");
-    write_text(at("llmc/model_00000005.bin"), "x");
-    write_text(at("llmc/state_00000005_00000.bin"), "x");
-    fails(at("llmc"), CKPT_E_UNSUPPORTED, "llm.c");
     make_directory("universal");
     make_directory("universal/zero");
     write_torch_int(at("universal/mp_rank_00_model_states.pt"), "x", 1);
@@ -461,17 +457,19 @@ START_TEST(every_format_has_its_facts)
     ck_assert(!ckpt__in_files(x));
     for (size_t i = 0; ckpt__formats[i]; i++) {
         const ckpt__format *f = ckpt__formats[i];
-        bool native = f == &ckpt__format_native, dcp = f == &ckpt__format_dcp, several = !f->suffix && !dcp;
+        bool native = f == &ckpt__format_native, dcp = f == &ckpt__format_dcp, llmc = f == &ckpt__format_llmc,
+             several = !f->suffix && !dcp && !llmc;
         x->format = f->name;
         x->kind = "directory";
         ck_assert_ptr_eq(ckpt__format_of(x), f);
         ck_assert_int_ne(f->family, CKPT__FAMILY_NONE);
         ck_assert_int_eq(f->family == CKPT__FAMILY_FOLDER, several);
-        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && f != &ckpt__format_keras);
+        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && !llmc && f != &ckpt__format_keras);
         ck_assert_int_eq(f->family == CKPT__FAMILY_DCP, dcp);
-        ck_assert(f->canonical == native && f->bound == native && f->has_manifest == native &&
+        ck_assert(f->canonical == (native || llmc) && f->bound == native && f->has_manifest == native &&
                   f->keeps_torch == native && f->holds_state == native && f->tags_tensors == native);
-        ck_assert(f->own_loader == (native || dcp || f == &ckpt__format_keras) && f->own_loader == !!f->no_python);
+        ck_assert(f->own_loader == (native || dcp || llmc || f == &ckpt__format_keras) &&
+                  f->own_loader == !!f->no_python);
         ck_assert(f->torch_loads == (f->family == CKPT__FAMILY_TORCH) && f->laid_out == (f->torch_loads || dcp));
         ck_assert(f->torch_raises == (f == &ckpt__format_pickle) && f->weights_alone == !!f->python_load);
         ck_assert(!several || f->loose_files != f->of_one_model);
