@@ -5,6 +5,7 @@
 #include <ckpt/summary.h>
 #include <ckpt/verify.h>
 #include "../folder_files.h"
+#include "../scarce_memory.h"
 
 enum { MAX_T = 4, VOCAB = 6, LAYERS = 2, HEADS = 1, CHANNELS = 4, PADDED = 8, HEAD_INTS = 256 };
 
@@ -465,6 +466,28 @@ START_TEST(a_file_alone_says_what_it_is)
 }
 END_TEST
 
+/* Each allocation fails in turn: what comes of it is an error of memory, or the whole checkpoint. */
+START_TEST(an_allocation_that_fails_is_said)
+{
+    ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
+    bool done = false;
+    options.format = "llmc"; /* which format it is, is another question */
+    write_step((state){.ranks = 2, .step = 7, .master = true, .shuffles = true});
+    for (long n = 0; !done; n++) {
+        allocations_left = n;
+        ckpt_status status = open_with(folder, &options);
+        done = allocations_left >= 0;
+        allocations_left = -1;
+        ck_assert_msg(status == CKPT_E_NO_MEMORY || status == CKPT_OK, "allocation %ld: %d, %s", n, (int)status,
+                      err.message);
+        if (status == CKPT_OK)
+            expect_all(true);
+        ck_assert_int_lt(n, 100000);
+    }
+    ck_assert_ptr_nonnull(reader);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("llmc");
@@ -481,6 +504,7 @@ int main(void)
     tcase_add_test(t, a_state_of_nonsense_is_refused);
     tcase_add_test(t, ranks_that_cannot_divide_a_tensor_are_refused);
     tcase_add_test(t, a_file_alone_says_what_it_is);
+    tcase_add_test(t, an_allocation_that_fails_is_said);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
