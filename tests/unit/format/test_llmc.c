@@ -118,14 +118,14 @@ static const char *state_path(int step, int rank)
 {
     char name[60];
     snprintf(name, sizeof name, "state_%08d_%05d.bin", step, rank);
-    return at(name);
+    return at("%s", name);
 }
 
 static const char *step_path(const char *kind, int step)
 {
     char name[60];
     snprintf(name, sizeof name, "%s_%08d%s", kind, step, strcmp(kind, "DONE") == 0 ? "" : ".bin");
-    return at(name);
+    return at("%s", name);
 }
 
 static void write_step(state s)
