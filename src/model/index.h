@@ -263,6 +263,10 @@ void ckpt__index_free_origins(ckpt__index *index);
  * origins go along. Tensors without info.file get `name` (data NULL: none). Both must be finished. part belongs to `into`
  * then, also on failure. */
 ckpt_status ckpt__index_absorb(ckpt__index *into, ckpt__index *part, ckpt_str name, ckpt_error *err);
+/* Leaves out the tensors i without keep[i], which were the means of making others: those of each rank's file, say, of which pieces
+ * are views. Their storages stay. The others move up, with their pieces and their values in x->root; a TENSOR value of one that
+ * is left out becomes NONE. Call it once the index is finished and nobody else has numbers of it. */
+ckpt_status ckpt__index_keep(ckpt__index *index, const bool *keep, ckpt_error *err);
 /* Renumbers info.storage densely by first appearance in tensor order. Call once, at the end of a read. */
 ckpt_status ckpt__index_finish(ckpt__index *index, ckpt_error *err);
 
