@@ -149,6 +149,20 @@ static const ckpt__producer
     keras_weights = {"Keras", CKPT_LOADER_CKPT, .version = "@keras_version>",
                      .resume = "model.load_weights(\"{path}\")"},
     llmc = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
+    deepspeed = {"DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>", .step = "global_steps",
+                 .resume = "engine.load_checkpoint(\"{path}\")"},
+    universal =
+        {"DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>", .step = "global_steps",
+         .resume =
+             "engine.load_checkpoint(\"{path}\")  # \"checkpoint\": {\"load_universal\": true} in its configuration"},
+    trainer_deepspeed = {"the HF Trainer with DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>",
+                         .step = "global_steps", .resume = "trainer.train(resume_from_checkpoint=\"{path}\")"},
+    lightning_deepspeed = {"Lightning with DeepSpeed",
+                           CKPT_LOADER_CKPT,
+                           .version = "pytorch-lightning_version>",
+                           .step = "global_step",
+                           .epoch = "epoch",
+                           .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
     dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
@@ -199,6 +213,16 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
     return &dcp_shards;
 }
 
+/* The Trainer and Lightning leave their own in what DeepSpeed writes for them. */
+static const ckpt__producer *of_deepspeed(const ckpt__index *index)
+{
+    if (ckpt_value_get(index->root, "pytorch-lightning_version"))
+        return &lightning_deepspeed;
+    if (ckpt_value_get(index->root, "trainer_state.json"))
+        return &trainer_deepspeed;
+    return strcmp(index->format, "universal") == 0 ? &universal : &deepspeed;
+}
+
 /* Which program wrote it is a question of its format, and not of a fact about it. */
 static const ckpt__producer *without_row(const ckpt__index *index)
 {
@@ -209,6 +233,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return of_ranks(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_LLMC)
         return ckpt__index_is_directory(index) ? &llmc : &llmc_model;
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_DEEPSPEED)
+        return of_deepspeed(index);
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))

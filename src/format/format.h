@@ -126,6 +126,7 @@ typedef enum ckpt__family {
     CKPT__FAMILY_DCP,         /* torch.distributed.checkpoint.save: its load reads it */
     CKPT__FAMILY_FOLDER,      /* a directory of several files, each of a format of its own; torch.load is behind most */
     CKPT__FAMILY_LLMC,        /* llm.c in CUDA: no Python program reads it */
+    CKPT__FAMILY_DEEPSPEED,   /* DeepSpeed: its engine.load_checkpoint reads it */
     CKPT__FAMILY_KERAS        /* Keras: keras.saving.load_model or load_weights reads it */
 } ckpt__family;
 
@@ -142,13 +143,13 @@ typedef struct ckpt__format {
     /* ---- facts, asked as ckpt__format_of(index)->FACT by the rooms above, which never compare a format's name. Each says
      * which formats have it, and who asks. */
     ckpt__family family;
-    /* native, llmc: names are the canonical ones (optimizer.W.exp_avg), and groups list their parameters by name. The order of an
+    /* native, llmc, deepspeed: names are the canonical ones (optimizer.W.exp_avg), and groups list their parameters by name. The order of an
      * optimizer is not looked for; diff, summary and migrate take the names as they are. */
     bool canonical;
     /* native: a trainer bound all that is in it. So what it lacks is no loss to that trainer (doctor), and what nobody asks
      * for is a mistake (restore). */
     bool bound;
-    /* native, dcp, keras, llmc: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
+    /* native, dcp, keras, llmc, deepspeed: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
      * see ckpt__in_files. */
     bool joins_files;
     /* native: it holds all that a state binds: values, roles, parameters, groups. Another format loses some. Asked by save. */
@@ -164,9 +165,9 @@ typedef struct ckpt__format {
     bool torch_loads;
     /* pickle: torch.load raises on each of its files. Asked by doctor. */
     bool torch_raises;
-    /* native, dcp, keras, llmc: one program's own loader reads it, and those of torch, Lightning and the others do not. Asked by doctor. */
+    /* native, dcp, keras, llmc, deepspeed: one program's own loader reads it, and those of torch, Lightning and the others do not. Asked by doctor. */
     bool own_loader;
-    /* native, dcp, keras, llmc: no resume in Python begins with reading a file; the text says why, and what to do instead. NULL:
+    /* native, dcp, keras, llmc, deepspeed: no resume in Python begins with reading a file; the text says why, and what to do instead. NULL:
      * one does. Asked by doctor, for a snippet. */
     const char *no_python;
     /* safetensors: the function that reads a file in Python. NULL: torch.load. Asked by doctor. */
@@ -197,7 +198,7 @@ typedef struct ckpt__format {
     bool pretrained;
     /* peft: the weights are an adapter's, under names of PEFT's, which PEFT alone loads. Asked by doctor, for the resume. */
     bool adapter;
-    /* ckpt, dcp, keras, llmc: does a file of this name, at the top of a directory, hold part of such a checkpoint? It is no settings then, and does
+    /* ckpt, dcp, keras, llmc, deepspeed: does a file of this name, at the top of a directory, hold part of such a checkpoint? It is no settings then, and does
      * not go along when the weights are written as something else. Asked by migrate. NULL: the names of format/folder say it. */
     bool (*owns)(const char *name);
     /* keras: the same, of names that mean something else beside other formats ("config.json"). NULL: none */
@@ -215,7 +216,8 @@ struct ckpt__members {
 extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__format_torch, ckpt__format_torch_legacy,
     ckpt__format_pickle;
 extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
-    ckpt__format_folder, ckpt__format_dcp, ckpt__format_keras, ckpt__format_llmc;
+    ckpt__format_folder, ckpt__format_dcp, ckpt__format_keras, ckpt__format_llmc, ckpt__format_deepspeed,
+    ckpt__format_universal;
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

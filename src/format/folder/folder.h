@@ -102,6 +102,9 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
 ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted,
                                 ckpt_error *err);
 ckpt_status ckpt__folder_put(ckpt__folder_reader *r, const char *name, const ckpt_value *value, ckpt_error *err);
+/* Reads one member by its own format, and puts it into the index and the root under its name. One that is damaged is a finding
+ * where reading goes on. */
+ckpt_status ckpt__folder_member(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_error *err);
 /* hf.c: the shards that the index file names, as one dict under the name of the index file. */
 ckpt_status ckpt__hf_shards(ckpt__folder_reader *r, uint32_t index_file, const char *name, ckpt_error *err);
 /* hf.c: an index file that is not needed, for a whole model lies beside it: is it one? */

@@ -1,6 +1,6 @@
 /* format/folder/foreign.c - layouts of several ranks that are known by their names and not read: what each is, and what
  * reads it or makes one file of it. Names are those of torch/distributed/checkpoint/filesystem.py and hf_storage.py,
- * deepspeed/runtime/engine.py, megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py and
+ * megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py and
  * verl/utils/checkpoint/fsdp_checkpoint_manager.py. */
 #include "format/folder/folder.h"
 
@@ -9,8 +9,6 @@
 #define DCP_HOW "torch.distributed.checkpoint.load(state_dict, checkpoint_id=DIR)"
 #define DCP_MERGE                                                                                                      \
     "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
-#define ZERO_HOW                                                                                                       \
-    "engine.load_checkpoint(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here"
 /* Names: '#' is a number, '*' anything, '/' at the end a folder. */
 enum sign {
     METADATA,
@@ -20,19 +18,10 @@ enum sign {
     COMMON,
     ITERATION,
     MP_FOLDER,
-    MP_FILE,
-    MP_STATES,
-    ZERO_STATES,
-    GLOBAL_STEP,
-    ZERO_FOLDER,
-    LATEST_UNIVERSAL,
-    TRAINER_STATE,
     FSDP_RANK,
     FSDP_RANK_OPTIMIZER,
     FSDP_LOCAL,
     VERL,
-    DEEPSPEED_SCRIPT,
-    ACCELERATE_TAG,
     SAVED_MODEL,
     SIGNS
 };
@@ -45,19 +34,10 @@ static const char *const names[SIGNS] = {
     [COMMON] = "common.pt",
     [ITERATION] = "latest_checkpointed_iteration.txt",
     [MP_FOLDER] = "mp_rank_#*/",
-    [MP_FILE] = "mp_rank_*",
-    [MP_STATES] = "mp_rank_#_model_states.pt",
-    [ZERO_STATES] = "*zero_pp_rank_#_mp_rank_*",
-    [GLOBAL_STEP] = "global_step#*/",
-    [ZERO_FOLDER] = "zero/",
-    [LATEST_UNIVERSAL] = "latest_universal",
-    [TRAINER_STATE] = "trainer_state.json",
     [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin",
     [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
     [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
     [VERL] = "model_world_size_#_rank_#.pt",
-    [DEEPSPEED_SCRIPT] = "zero_to_fp32.py",
-    [ACCELERATE_TAG] = "pytorch_model/",
     [SAVED_MODEL] = "saved_model.pb",
 };
 
@@ -71,21 +51,7 @@ static const struct row {
 #define BOTH(a, b) { (a) + 1, (b) + 1 }
     { BOTH(COMMON, METADATA), "torch-dist", "a Megatron checkpoint (torch_dist)", "Megatron-LM with --load DIR, DIR being the directory above" },
     { IS(ITERATION), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR; tools/checkpoint/convert.py of Megatron-LM changes its sizes" },
-    { BOTH(TRAINER_STATE, GLOBAL_STEP), "deepspeed", "a checkpoint of the HF Trainer with DeepSpeed",
-      "trainer.train(resume_from_checkpoint=DIR) with the same DeepSpeed configuration; the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
-    { BOTH(ZERO_FOLDER, MP_STATES), "universal", "a DeepSpeed universal checkpoint",
-      "engine.load_checkpoint(DIR), DIR being the directory above, with \"checkpoint\": {\"load_universal\": true} in the configuration" },
-    { BOTH(ZERO_FOLDER, ZERO_STATES), "universal", "a DeepSpeed universal checkpoint",
-      "engine.load_checkpoint(DIR), DIR being the directory above, with \"checkpoint\": {\"load_universal\": true} in the configuration" },
-    { IS(LATEST_UNIVERSAL), "universal", "a DeepSpeed universal checkpoint",
-      "engine.load_checkpoint(DIR) with \"checkpoint\": {\"load_universal\": true} in the configuration" },
-    { IS(GLOBAL_STEP), "deepspeed", "a DeepSpeed checkpoint", ZERO_HOW },
-    { IS(ZERO_STATES), "deepspeed", "a DeepSpeed checkpoint", ZERO_HOW ". DIR is the directory above" },
-    { IS(MP_STATES), "deepspeed", "a DeepSpeed checkpoint", "engine.load_checkpoint(DIR), DIR being the directory above; its module is in the model's file" },
-    { BOTH(DEEPSPEED_SCRIPT, ACCELERATE_TAG), "deepspeed", "what accelerator.save_state wrote with DeepSpeed",
-      "accelerator.load_state(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
     { IS(MP_FOLDER), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR, DIR being the directory above" },
-    { IS(MP_FILE), "deepspeed", "a checkpoint of DeepSpeed or Megatron", "the program that wrote it" },
     { IS(RANK_METADATA), "dcp", "a PyTorch distributed checkpoint (DCP), with a list for each rank",
       DCP_HOW " (dcp_to_torch reads the list of rank 0 alone)" },
     { IS(METADATA), "dcp", "a PyTorch distributed checkpoint (DCP)", DCP_HOW DCP_MERGE },

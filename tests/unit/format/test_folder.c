@@ -458,17 +458,17 @@ START_TEST(every_format_has_its_facts)
     for (size_t i = 0; ckpt__formats[i]; i++) {
         const ckpt__format *f = ckpt__formats[i];
         bool native = f == &ckpt__format_native, dcp = f == &ckpt__format_dcp, llmc = f == &ckpt__format_llmc,
-             several = !f->suffix && !dcp && !llmc;
+             ds = f->family == CKPT__FAMILY_DEEPSPEED, several = !f->suffix && !dcp && !llmc && !ds;
         x->format = f->name;
         x->kind = "directory";
         ck_assert_ptr_eq(ckpt__format_of(x), f);
         ck_assert_int_ne(f->family, CKPT__FAMILY_NONE);
         ck_assert_int_eq(f->family == CKPT__FAMILY_FOLDER, several);
-        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && !llmc && f != &ckpt__format_keras);
+        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && !llmc && !ds && f != &ckpt__format_keras);
         ck_assert_int_eq(f->family == CKPT__FAMILY_DCP, dcp);
-        ck_assert(f->canonical == (native || llmc) && f->bound == native && f->has_manifest == native &&
+        ck_assert(f->canonical == (native || llmc || ds) && f->bound == native && f->has_manifest == native &&
                   f->keeps_torch == native && f->holds_state == native && f->tags_tensors == native);
-        ck_assert(f->own_loader == (native || dcp || llmc || f == &ckpt__format_keras) &&
+        ck_assert(f->own_loader == (native || dcp || llmc || ds || f == &ckpt__format_keras) &&
                   f->own_loader == !!f->no_python);
         ck_assert(f->torch_loads == (f->family == CKPT__FAMILY_TORCH) && f->laid_out == (f->torch_loads || dcp));
         ck_assert(f->torch_raises == (f == &ckpt__format_pickle) && f->weights_alone == !!f->python_load);

@@ -1,0 +1,543 @@
+/* format/deepspeed/deepspeed.c - the format of the table: which tag is read, and the order of work. */
+#include "format/deepspeed/deepspeed.h"
+#include "format/survey.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- what the other files of this room ask for */
+
+bool ckpt__ds_goes_on(const ckpt__ds *d)
+{
+    const ckpt__read_request *r = d->reader.request;
+    return r->survey || r->salvage || r->leave_damaged;
+}
+
+ckpt_status ckpt__ds_lack(const ckpt__ds *d, const char *name, ckpt_status status, const ckpt_error *why,
+                          ckpt_error *err)
+{
+    if (ckpt__ds_goes_on(d) && ckpt__survey_passes(status))
+        return ckpt__survey_note(ckpt__ds_index(d)->findings, name, status, why, err);
+    if (err)
+        *err = *why;
+    return status;
+}
+
+ckpt_status ckpt__ds_read(ckpt__ds *d, const char *name, const ckpt_value **root, ckpt_error *err)
+{
+    uint32_t file;
+    bool sorted;
+    ckpt__index *part = NULL;
+    *root = NULL;
+    ckpt_status status = ckpt__source_add(d->reader.request->source, name, &file, err);
+    if (status == CKPT_OK)
+        status = ckpt__folder_part(&d->reader, file, &part, &sorted, err);
+    if (status < 0)
+        return status;
+    const ckpt_value *own = part->root;
+    status = ckpt__folder_absorb(&d->reader, part, name, false, err);
+    *root = status == CKPT_OK ? own : NULL;
+    return status == CKPT_OK && !own ? ckpt__fail(err, CKPT_E_FORMAT, name, "it holds nothing") : status;
+}
+
+/* ---- which tag */
+
+enum { TAG_MAX = 250 };
+
+static bool is_there(const ckpt__ds_tag *t)
+{
+    return t->models || t->models_of || t->optims || t->layers || t->experts;
+}
+
+/* Has the folder files of DeepSpeed? below: "" or with a slash at its end. */
+static ckpt_status has_files(const ckpt__source *source, const char *below, ckpt__arena *arena, bool *is,
+                             ckpt_error *err)
+{
+    ckpt__ds_tag tag;
+    ckpt_status status = ckpt__ds_look(source, below, arena, &tag, err);
+    *is = status == CKPT_OK && is_there(&tag);
+    ckpt__ds_tag_free(&tag);
+    return status;
+}
+
+typedef struct top {
+    bool latest, universal;
+    const char **folders; /* heap; names in the arena */
+    size_t count, capacity;
+    ckpt__arena *arena;
+} top;
+
+static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    top *t = ctx;
+    (void)root;
+    if (!folder) {
+        t->latest |= strcmp(name, "latest") == 0;
+        t->universal |= strcmp(name, "latest_universal") == 0;
+        return CKPT_OK;
+    }
+    size_t n = strlen(name);
+    for (size_t i = 0; i < t->count; i++)
+        if (strncmp(t->folders[i], name, n) == 0 && strcmp(t->folders[i] + n, "/") == 0)
+            return CKPT_OK;
+    ckpt_str copy = ckpt__arena_join(t->arena, ckpt__s(name), ckpt__s("/"), (ckpt_str){NULL, 0});
+    if (n >= TAG_MAX || !copy.data || !ckpt__grow(&t->folders, &t->capacity, t->count + 1, sizeof *t->folders))
+        return n >= TAG_MAX ? CKPT_OK : ckpt__ds_no_memory(err);
+    t->folders[t->count++] = copy.data;
+    return CKPT_OK;
+}
+
+/* "global_step12/" -> 12; -1: it is not named so. */
+static int64_t step_of(const char *folder)
+{
+    int64_t n = -1;
+    if (ckpt__begins(folder, "global_step")) {
+        const char *at = folder + strlen("global_step");
+        size_t digits = strspn(at, "0123456789");
+        if (!digits || digits > 18 || !ckpt__parse_i64(at, digits, &n))
+            return -1;
+    }
+    return n;
+}
+
+/* What the file says, with a slash behind it; "" where it names no folder below. */
+static ckpt_status read_latest(ckpt__source *source, const char *name, char *out, ckpt_error *err)
+{
+    ckpt__buf text = {0};
+    uint32_t file;
+    *out = '\0';
+    ckpt_status status = ckpt__source_add(source, name, &file, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_slurp(source, file, TAG_MAX, &text, err);
+    size_t n = status == CKPT_OK ? text.size : 0, begin = 0;
+    while (n > 0 && strchr(" \t\r\n/", text.data[n - 1]) && text.data[n - 1])
+        n--;
+    while (begin < n && strchr(" \t\r\n", text.data[begin]) && text.data[begin])
+        begin++;
+    bool plain = n > begin && !memchr(text.data, '/', n) && !memchr(text.data, '\0', n) && text.data[begin] != '.';
+    if (plain)
+        snprintf(out, TAG_MAX + 2, "%.*s/", (int)(n - begin), text.data + begin);
+    ckpt__buf_free(&text);
+    return status;
+}
+
+/* Folders that hold files of DeepSpeed, the one of the highest step last; others are taken out. */
+static int by_step(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    const int64_t m = step_of(x), n = step_of(y);
+    return m != n ? (m < n ? -1 : 1) : strcmp(x, y);
+}
+
+static ckpt_status find_tags(const ckpt__source *source, top *t, ckpt_error *err)
+{
+    size_t n = 0;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < t->count; i++) {
+        bool is;
+        status = has_files(source, t->folders[i], t->arena, &is, err);
+        if (is)
+            t->folders[n++] = t->folders[i];
+    }
+    t->count = n;
+    if (n)
+        qsort(t->folders, n, sizeof *t->folders, by_step);
+    return status;
+}
+
+static ckpt_status look_at_top(const ckpt__source *source, ckpt__arena *arena, top *t, ckpt_error *err)
+{
+    *t = (top){.arena = arena};
+    ckpt_status status = ckpt__source_each(source, "", see, t, err);
+    return status == CKPT_OK ? find_tags(source, t, err) : status;
+}
+
+/* A directory of many folders, none of which is named as DeepSpeed's, is not searched. */
+static bool is_likely(const top *t)
+{
+    bool named = t->latest || t->universal;
+    for (size_t i = 0; !named && i < t->count; i++)
+        named = step_of(t->folders[i]) >= 0 || strcmp(t->folders[i], "pytorch_model/") == 0;
+    return named;
+}
+
+static int bid(const ckpt__probe *probe)
+{
+    enum { LIKELY = 87 };
+    bool is = false;
+    if (!probe->directory)
+        return 0;
+    ckpt__arena *arena = ckpt__arena_new(0);
+    top t = {.arena = arena};
+    if (arena && has_files(probe->source, "", arena, &is, NULL) == CKPT_OK && !is &&
+        ckpt__source_each(probe->source, "", see, &t, NULL) == CKPT_OK && is_likely(&t))
+        is = find_tags(probe->source, &t, NULL) == CKPT_OK && t.count > 0;
+    free(t.folders);
+    ckpt__arena_free(arena);
+    return is ? LIKELY : 0;
+}
+
+static ckpt_status say(ckpt__ds *d, ckpt_severity severity, const char *code, const char *fix, const char *format,
+                       const char *a, const char *b, ckpt_error *err)
+{
+    char text[700];
+    snprintf(text, sizeof text, format, (int)strcspn(a, "/"), a, (int)strcspn(b, "/"), b);
+    return ckpt__report_add(ckpt__ds_index(d)->findings, severity, code, NULL, fix, "%s", text)
+               ? CKPT_OK
+               : ckpt__ds_no_memory(err);
+}
+
+/* DeepSpeed writes `latest` when all ranks have written their files. A tag of a higher step is what a save that died left. */
+static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool named, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < t->count; i++) {
+        if (strcmp(t->folders[i], taken) == 0)
+            continue;
+        bool later = named && step_of(t->folders[i]) > step_of(taken) && step_of(taken) >= 0 &&
+                     strstr(t->folders[i], "universal") == NULL;
+        status =
+            later
+                ? say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "to look at it, give the folder itself",
+                      "%.*s is later than %.*s, which latest names, and is passed over: DeepSpeed writes latest when all "
+                      "files of a step are written",
+                      t->folders[i], taken, err)
+                : say(d, CKPT_SEVERITY_NOTE, "file-ignored", "to look at it, give the folder itself",
+                      "%.*s is another checkpoint; %.*s is read", t->folders[i], taken, err);
+    }
+    return status;
+}
+
+static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *err)
+{
+    const char *file = t->latest ? "latest" : t->universal ? "latest_universal" : NULL;
+    bool there = false;
+    ckpt_status status = file ? read_latest(d->reader.request->source, file, below, err) : CKPT_OK;
+    if (status < 0)
+        return status;
+    for (size_t i = 0; i < t->count; i++)
+        there = there || strcmp(t->folders[i], below) == 0;
+    if (file && there)
+        return say_others(d, t, below, true, err);
+    if (t->count == 0)
+        return ckpt__fail(err, CKPT_E_DAMAGED, d->label, "%s names %s, and no such folder has files of DeepSpeed",
+                          file ? file : "nothing", *below ? below : "nothing");
+    const char *best = t->folders[t->count - 1];
+    if (file)
+        status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean",
+                     "latest names %.*s, where no files of DeepSpeed are: %.*s is read", *below ? below : "nothing",
+                     best, err);
+    else
+        status = say(
+            d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean, or write its name into latest",
+            "there is no file latest, which DeepSpeed writes when all files of a step are written: %.*s is read%.*s",
+            best, "", err);
+    snprintf(below, TAG_MAX + 2, "%s", best);
+    return status == CKPT_OK ? say_others(d, t, below, false, err) : status;
+}
+
+static ckpt_status find_below(ckpt__ds *d, ckpt_error *err)
+{
+    ckpt__arena *a = ckpt__ds_index(d)->arena;
+    char below[TAG_MAX + 2] = "";
+    bool here;
+    top t = {.arena = a};
+    d->below = "";
+    ckpt_status status = has_files(d->reader.request->source, "", a, &here, err);
+    if (status < 0 || here)
+        return status;
+    status = look_at_top(d->reader.request->source, a, &t, err);
+    if (status == CKPT_OK)
+        status = choose(d, &t, below, err);
+    free(t.folders);
+    if (status == CKPT_OK && !(d->below = ckpt__arena_copy(a, below, strlen(below))))
+        status = ckpt__ds_no_memory(err);
+    return status;
+}
+
+/* ---- files beside the tag: of the HF Trainer, of accelerate */
+
+static bool is_beside(const ckpt__member *m)
+{
+    static const ckpt__part parts[] = {CKPT__PART_SCHEDULER, CKPT__PART_SCALER, CKPT__PART_SAMPLER,      CKPT__PART_RNG,
+                                       CKPT__PART_CUSTOM,    CKPT__PART_ARGS,   CKPT__PART_TRAINER_STATE};
+    for (size_t i = 0; m->exact && i < sizeof parts / sizeof *parts; i++)
+        if (m->part == parts[i])
+            return true;
+    return false;
+}
+
+/* Two ranks' files have tensors of one name: the file's stands before it. */
+static ckpt_status put_file_before(ckpt__ds *d, size_t first, const char *file, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    for (size_t i = first; i < x->tensor_count; i++) {
+        ckpt_tensor_info *info = &x->tensors[i].info;
+        ckpt_key *keys = ckpt__arena_array(x->arena, info->path.count + 1, sizeof *keys);
+        ckpt_str name = ckpt__arena_join(x->arena, ckpt__s(file), ckpt__s("."), info->name),
+                 own = ckpt__arena_str(x->arena, file, strlen(file));
+        if (!keys || !name.data || !own.data)
+            return ckpt__ds_no_memory(err);
+        keys[0] = (ckpt_key){.text = own};
+        for (size_t k = 0; k < info->path.count; k++)
+            keys[k + 1] = info->path.keys[k];
+        info->name = name;
+        info->path = (ckpt_path){keys, info->path.count + 1};
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status read_beside(ckpt__ds *d, ckpt_error *err)
+{
+    ckpt__folder f;
+    ckpt__folder_reader side = {.request = d->reader.request, .index = d->reader.index};
+    if (!*d->below)
+        return CKPT_OK;
+    ckpt_status status = ckpt__folder_look(d->reader.request->source, &f, err);
+    for (size_t i = 0; status == CKPT_OK && i < f.count; i++) {
+        const size_t first = ckpt__ds_index(d)->tensor_count;
+        if (!is_beside(&f.members[i]))
+            continue;
+        status = ckpt__folder_member(&side, &f, &f.members[i], err);
+        if (status == CKPT_OK)
+            status = put_file_before(d, first, f.members[i].name, err);
+    }
+    ckpt__folder_free(&f);
+    d->beside = side.entries;
+    d->beside_count = side.entry_count;
+    return status;
+}
+
+/* ---- reading */
+
+static ckpt_status refuse(const ckpt__ds *d, const ckpt__ds_tag *t, ckpt_error *err)
+{
+    if (t->layers || t->experts)
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, d->label,
+            "this is a checkpoint of DeepSpeed with %s: %zu files of layers and %zu of experts (%s). Its "
+            "parameters are in files of their own, which are not read as one model: each file opens alone, and "
+            "engine.load_checkpoint(DIR) loads all",
+            t->experts ? "experts" : "a pipeline", t->layers, t->experts, d->below);
+    if (t->highest_mp > 0)
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, d->label,
+            "this is a checkpoint of DeepSpeed with %lld model parallel ranks (mp_rank_%02lld_...): how the program "
+            "divides its tensors among them is in no file. engine.load_checkpoint(DIR) loads it with as many ranks",
+            (long long)t->highest_mp + 1, (long long)t->highest_mp);
+    return CKPT_OK;
+}
+
+/* Stage 3: a file a rank, of the model too. */
+static ckpt_status read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    d->models = calloc(d->ranks, sizeof *d->models);
+    if (!d->models)
+        return ckpt__ds_no_memory(err);
+    for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++) {
+        ckpt__ds_file *f = &d->models[r];
+        ckpt_error why = CKPT_ERROR_INIT;
+        char name[300];
+        snprintf(name, sizeof name, "%szero_pp_rank_%zu_mp_rank_00_model_states.pt", d->below, r);
+        f->name = r < tag->capacity ? tag->model[r] : NULL;
+        if (f->name && d->model.root && strcmp(f->name, d->model.name) == 0) {
+            *f = d->model;
+            continue;
+        }
+        status =
+            f->name
+                ? ckpt__ds_read(d, f->name, &f->root, &why)
+                : ckpt__fail(&why, CKPT_E_DAMAGED, name,
+                             "it is missing, with what rank %zu has of frozen parameters and of its own state. Copy it "
+                             "from where it was saved, or take another checkpoint",
+                             r);
+        f->there = status == CKPT_OK;
+        const int64_t step = f->there ? ckpt__ds_int(ckpt_value_get(f->root, "global_steps")) : -1,
+                      first = ckpt__ds_int(ckpt_value_get(d->model.root, "global_steps"));
+        if (f->there && step != first)
+            return ckpt__fail(
+                err, CKPT_E_MISMATCH, f->name,
+                "it is of step %lld, %s of step %lld: these are not the files of one save. Copy the files of one "
+                "step, or take another checkpoint",
+                (long long)step, d->model.name, (long long)first);
+        if (status < 0)
+            status = ckpt__ds_lack(d, f->name ? f->name : name, status, &why, err);
+    }
+    return status;
+}
+
+static ckpt_status read_model(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    const char *name = tag->plain;
+    ckpt_status status = CKPT_OK;
+    for (size_t r = 0; !name && r < tag->capacity; r++)
+        name = tag->model[r];
+    if (!name)
+        return ckpt__fail(
+            err, CKPT_E_DAMAGED, d->label,
+            "%smp_rank_00_model_states.pt is missing, with the model and the shapes of all parameters. Copy it from "
+            "where it was saved, or take another checkpoint",
+            d->below);
+    d->model.name = name;
+    status = ckpt__ds_read(d, name, &d->model.root, err);
+    if (status == CKPT_OK && d->model.root->kind != CKPT_V_DICT)
+        status = ckpt__fail(err, CKPT_E_FORMAT, name, "it is no dict, where a model's file of DeepSpeed is expected");
+    d->model.there = status == CKPT_OK;
+    return status;
+}
+
+static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    ckpt_status status = ckpt__ds_read_ranks(d, tag, err);
+    if (status == CKPT_OK && !d->first) { /* all are damaged, which was said: the weights are left */
+        d->stage = tag->models ? 2 : 3;
+        return d->stage == 2 ? ckpt__ds_weights(d, err)
+                             : ckpt__fail(err, CKPT_E_DAMAGED, d->label,
+                                          "no file of the optimizer can be read, and stage 3 has the "
+                                          "weights there");
+    }
+    if (status == CKPT_OK)
+        status = ckpt__ds_lay_out(d, err);
+    if (status == CKPT_OK && d->stage == 3)
+        status = read_models(d, tag, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_weights(d, err);
+    return status == CKPT_OK ? ckpt__ds_states_fill(d, err) : status;
+}
+
+/* ZeRO is on, and no file of the optimizer is there. */
+static ckpt_status read_alone(ckpt__ds *d, ckpt_error *err)
+{
+    const ckpt_value *zero = ckpt_value_get(ckpt_value_get(d->model.root, "ds_config"), "zero_optimization");
+    const int64_t stage = ckpt__ds_int(ckpt_value_get(zero, "stage"));
+    ckpt_error why = CKPT_ERROR_INIT;
+    ckpt_status status = CKPT_OK;
+    if (stage > 0) {
+        ckpt__fail(
+            &why, CKPT_E_DAMAGED, d->label,
+            "%s*_optim_states.pt is missing, with the masters and the optimizer's state of all ranks (ZeRO stage %lld). Copy "
+            "them from where they were saved; ckpt-migrate --salvage keeps the model's file",
+            d->below, (long long)stage);
+        status = ckpt__ds_lack(d, d->label, CKPT_E_DAMAGED, &why, err);
+    }
+    d->stage = 0;
+    return status == CKPT_OK ? ckpt__ds_weights(d, err) : status;
+}
+
+static ckpt_status read_tag(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    ckpt_status status = refuse(d, tag, err);
+    if (status == CKPT_OK)
+        status = read_model(d, tag, err);
+    if (status == CKPT_OK && (tag->optims || tag->universal))
+        status = ckpt__ds_shapes(d, d->model.root, err);
+    if (status == CKPT_OK)
+        status = read_beside(d, err);
+    if (status < 0)
+        return status;
+    ckpt__ds_index(d)->format = tag->universal ? "universal" : "deepspeed";
+    if (tag->universal)
+        return ckpt__ds_universal(d, tag, err);
+    status = tag->optims ? read_zero(d, tag, err) : read_alone(d, err);
+    return status == CKPT_OK ? ckpt__ds_values(d, d->first, d->first ? ckpt__ds_groups(d->first) : NULL, err) : status;
+}
+
+static ckpt_status finish(ckpt__ds *d, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    ckpt_status status = ckpt__ds_keep(d, x->tensor_count, err); /* room for all */
+    if (status < 0)
+        return status;
+    if (!(x->root = ckpt__value_dict(x->arena, d->reader.entries, d->reader.entry_count)))
+        return ckpt__ds_no_memory(err);
+    status = ckpt__index_finish(x, err);
+    return status == CKPT_OK ? ckpt__index_keep(x, d->keep, err) : status;
+}
+
+static void release(ckpt__ds *d)
+{
+    free(d->reader.entries);
+    free(d->models);
+    free(d->optims);
+    free(d->params);
+    ckpt__hash_free(d->by_name);
+    free(d->ids);
+    free(d->keep);
+    free(d->beside);
+    free(d->numbers);
+}
+
+static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+{
+    char label[256];
+    ckpt__ds_tag tag = {0};
+    ckpt__ds d = {.reader = {.request = request}, .label = label};
+    ckpt__escape(label, sizeof label, request->source->path, strlen(request->source->path));
+    if (request->file != CKPT__WHOLE_DIRECTORY)
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "it is a file, where a directory of DeepSpeed is expected");
+    if (!(d.reader.index = ckpt__index_new(ckpt__known_limit(0, true))))
+        return ckpt__ds_no_memory(err);
+    d.reader.index->kind = "directory";
+    d.reader.index->format = "deepspeed";
+    ckpt_status status = find_below(&d, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_look(request->source, d.below, d.reader.index->arena, &tag, err);
+    if (status == CKPT_OK)
+        status = read_tag(&d, &tag, err);
+    if (status == CKPT_OK)
+        status = finish(&d, err);
+    ckpt__ds_tag_free(&tag);
+    release(&d);
+    status = ckpt__index_refused(d.reader.index, status, label, err);
+    if (status < 0)
+        ckpt__index_free(d.reader.index);
+    else
+        *out = d.reader.index;
+    return status;
+}
+
+static bool owns(const char *name)
+{
+    int64_t dp, mp;
+    return ckpt__ds_kind_of(name, &dp, &mp) != CKPT__DS_NOTHING || strcmp(name, "latest") == 0 ||
+           strcmp(name, "latest_universal") == 0 || strcmp(name, "zero_to_fp32.py") == 0;
+}
+
+const ckpt__format ckpt__format_deepspeed = {
+    .name = "deepspeed",
+    .bid = bid,
+    .read = read_directory,
+    .family = CKPT__FAMILY_DEEPSPEED,
+    .canonical = true,
+    .own_loader = true,
+    .no_python =
+        "engine.load_checkpoint(DIR) reads this, with as many ranks as saved it, and no function that reads a file. "
+        "ckpt-migrate --to torch makes a file of the whole model and optimizer, for which there is a resume in Python; "
+        "in C there is one for this",
+    .joins_files = true,
+    .owns = owns,
+};
+
+/* The other formats' bids leave it out: the reader is the same, and says which of the two it is. */
+static int no_bid(const ckpt__probe *probe)
+{
+    (void)probe;
+    return 0;
+}
+
+const ckpt__format ckpt__format_universal = {
+    .name = "universal",
+    .bid = no_bid,
+    .read = read_directory,
+    .family = CKPT__FAMILY_DEEPSPEED,
+    .canonical = true,
+    .own_loader = true,
+    .no_python =
+        "engine.load_checkpoint(DIR) reads this, with \"checkpoint\": {\"load_universal\": true} in its configuration, and no "
+        "function that reads a file. ckpt-migrate --to torch makes a file of the whole model and optimizer, for which there "
+        "is a resume in Python; in C there is one for this",
+    .joins_files = true,
+    .owns = owns,
+};

@@ -1,0 +1,161 @@
+/* format/deepspeed/deepspeed.h - checkpoints of DeepSpeed: ZeRO 1, 2 and 3, where each rank has a flat part of the optimizer's state,
+ * and universal ones, with a folder for each parameter. They become whole tensors: "W" and "optimizer.W.exp_avg".
+ *
+ *   deepspeed.c   the formats of the table: the tag, the files by their names, reading each
+ *   names.c       what a file of a tag is, by its name
+ *   shapes.c      param_shapes: the parameters in the order in which they are laid out
+ *   ranks.c       the optimizer's files: what each says, and that all are of one save
+ *   flat.c        masters and moments: pieces of the ranks' flat tensors
+ *   rows.c        rows of the index: made, named, kept
+ *   weights.c     the model: what its file holds, or the masters where it holds nothing
+ *   universal.c   the folders of a universal checkpoint
+ *   values.c      groups, steps, the scaler, and what else the files say
+ *
+ * Names and orders are those of deepspeed/runtime/engine.py (_save_checkpoint, _save_zero_checkpoint, _get_zero_param_shapes),
+ * zero/stage_1_and_2.py and stage3.py (state_dict), runtime/bf16_optimizer.py, checkpoint/constants.py, utils/zero_to_fp32.py and
+ * checkpoint/ds_to_universal.py. */
+#ifndef CKPT_DEEPSPEED_H
+#define CKPT_DEEPSPEED_H
+#include "format/folder/folder.h"
+
+/* ---- names.c */
+typedef enum ckpt__ds_kind {
+    CKPT__DS_NOTHING = 0,
+    CKPT__DS_MODEL,    /* mp_rank_00_model_states.pt: stages 0 to 2 */
+    CKPT__DS_MODEL_OF, /* zero_pp_rank_1_mp_rank_00_model_states.pt: stage 3 */
+    CKPT__DS_OPTIM,    /* [bf16_]zero_pp_rank_1_mp_rank_00_optim_states.pt */
+    CKPT__DS_LAYER,    /* layer_03-model_00-model_states.pt: a stage of a pipeline */
+    CKPT__DS_EXPERT    /* layer_1_expert_2_mp_rank_00_model_states.pt, expp_rank_0_mp_rank_00_optim_states.pt */
+} ckpt__ds_kind;
+/* *dp, *mp: the data parallel and the model parallel rank, 0 where the name has none. */
+ckpt__ds_kind ckpt__ds_kind_of(const char *name, int64_t *dp, int64_t *mp);
+
+/* The files of one tag, by their names. */
+typedef struct ckpt__ds_tag {
+    bool universal; /* there is a folder zero/ */
+    size_t models, models_of, optims, layers, experts;
+    int64_t highest, highest_mp; /* of any file; -1: there is none */
+    const char *
+        *optim; /* heap, owned: name of the file of each rank up to `highest`; NULL: none has it. Names in `arena` */
+    const char **model; /* the same of stage 3 */
+    const char *plain;  /* mp_rank_00_model_states.pt */
+    size_t capacity;
+    ckpt__arena *arena; /* borrowed */
+} ckpt__ds_tag;
+/* below: "global_step3/" or "". Two files of one rank: CKPT_E_FORMAT. Free in any case. */
+ckpt_status ckpt__ds_look(const ckpt__source *source, const char *below, ckpt__arena *arena, ckpt__ds_tag *out,
+                          ckpt_error *err);
+void ckpt__ds_tag_free(ckpt__ds_tag *tag);
+
+/* ---- what is read */
+/* A parameter, in the order of param_shapes. A model with w (3 x 4) and b (5) in one group, two ranks, stage 2: w begins at 0 and b
+ * at 12 of 17 elements, padded to 20; rank 0 has elements 0 to 9 and rank 1 the others. Stage 3: each rank has 6 elements of w at 0
+ * and 3 of b at 6. */
+typedef struct ckpt__ds_param {
+    ckpt_str name;
+    const int64_t *shape;
+    uint32_t ndim;
+    uint64_t numel;
+    size_t group; /* number in param_shapes */
+    size_t flat;  /* number of the flat tensors that have it */
+    uint64_t at;  /* elements: in the whole group (stages 1, 2), or in each rank's flat tensor (3) */
+} ckpt__ds_param;
+
+/* One file of a rank. */
+typedef struct ckpt__ds_file {
+    const char *name; /* below the source; NULL: no file has the name */
+    bool there;       /* it was read */
+    const ckpt_value *root;
+} ckpt__ds_file;
+
+typedef struct ckpt__ds {
+    ckpt__folder_reader reader; /* the index, and the entries of its root */
+    const char *label;          /* of the directory */
+    const char *below;          /* "global_step3/" or "" */
+    int64_t stage;              /* 0: no file of the optimizer */
+    size_t ranks;               /* data parallel */
+    ckpt__ds_file model;        /* its root has what is said once; of stage 3 that of the first rank that is there */
+    ckpt__ds_file *models;      /* heap, owned: stage 3, one a rank */
+    ckpt__ds_file *optims;      /* heap, owned: one a rank */
+    const ckpt_value *first;    /* optimizer_state_dict of the first rank that is there */
+    size_t first_rank;
+    ckpt__ds_param *params; /* heap, owned */
+    size_t param_count, param_capacity;
+    ckpt__hash *by_name; /* owned: parameter's name -> number */
+    size_t group_count;  /* of param_shapes */
+    size_t flat_count;   /* flat tensors of each rank; with stages 1 and 2 one a group */
+    int64_t *ids;        /* heap, owned: the key of each flat tensor's state */
+    bool *keep;          /* heap, owned: the index's tensors that stay */
+    size_t keep_capacity;
+    ckpt_entry *beside; /* heap, owned: files beside the tag, and what is in them */
+    size_t beside_count, beside_capacity;
+    ckpt_entry *numbers; /* heap, owned: the values of states that are no tensors: W -> {"step": 3} */
+    size_t number_count, number_capacity;
+} ckpt__ds;
+
+static inline ckpt__index *ckpt__ds_index(const ckpt__ds *d)
+{
+    return d->reader.index;
+}
+ckpt_status ckpt__ds_no_memory(ckpt_error *err);
+/* Is what is missing or damaged a finding, and the rest read? */
+bool ckpt__ds_goes_on(const ckpt__ds *d);
+/* An error about a file of a rank, or a finding where reading goes on. */
+ckpt_status ckpt__ds_lack(const ckpt__ds *d, const char *name, ckpt_status status, const ckpt_error *why,
+                          ckpt_error *err);
+/* Reads the file into the index; *root is its value tree. */
+ckpt_status ckpt__ds_read(ckpt__ds *d, const char *name, const ckpt_value **root, ckpt_error *err);
+/* A new tensor that stays, as "name", without its bytes; *number is its own in the index. The root gets an entry for it. */
+ckpt_status ckpt__ds_add(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, uint32_t ndim, ckpt_role role, size_t *number,
+                         ckpt_error *err);
+/* Another row of a tensor that was read, as "name"; it stays. */
+ckpt_status ckpt__ds_add_like(ckpt__ds *d, ckpt_str name, size_t tensor, ckpt_role role, size_t *number,
+                              ckpt_error *err);
+/* One without elements, which no file has to hold. */
+ckpt_status ckpt__ds_add_empty(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, const ckpt__ds_param *p, ckpt_role role,
+                               size_t *number, ckpt_error *err);
+ckpt_status ckpt__ds_keep(ckpt__ds *d, size_t tensor, ckpt_error *err);
+ckpt_status ckpt__ds_put(ckpt__ds *d, const char *key, const ckpt_value *value, ckpt_error *err);
+/* "optimizer.W.exp_avg", and what it is. */
+ckpt_status ckpt__ds_name_state(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_str *name, ckpt_error *err);
+void ckpt__ds_belongs(ckpt__ds *d, size_t tensor, const ckpt__ds_param *p, ckpt_str key);
+/* The row of a TENSOR value; NULL: it is none. */
+const ckpt__tensor *ckpt__ds_tensor(const ckpt__ds *d, const ckpt_value *v);
+/* Of a dict whose keys are ints, or of a list. NULL: none */
+const ckpt_value *ckpt__ds_item(const ckpt_value *container, int64_t key);
+/* An int, also the value of an enum's object; -1: it is neither. */
+int64_t ckpt__ds_int(const ckpt_value *v);
+
+/* ---- shapes.c: fills params, by_name and group_count; of each param all but where it is laid out. */
+ckpt_status ckpt__ds_shapes(ckpt__ds *d, const ckpt_value *model, ckpt_error *err);
+/* torch.Size((3, 4)) or a tuple of ints; in the arena. */
+ckpt_status ckpt__ds_shape(const ckpt__ds *d, const ckpt_value *v, ckpt_str name, const int64_t **shape, uint32_t *ndim,
+                           ckpt_error *err);
+
+/* ---- ranks.c: reads all files of the optimizer, and compares what they say. Sets ranks, stage, first and ids. */
+ckpt_status ckpt__ds_read_ranks(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err);
+const ckpt_value *ckpt__ds_optimizer(const ckpt__ds_file *f); /* optimizer_state_dict; NULL: none */
+/* The states of the flat tensors, and the masters, in one rank's optimizer_state_dict. */
+const ckpt_value *ckpt__ds_states(const ckpt_value *optimizer);
+const ckpt_value *ckpt__ds_masters(const ckpt_value *optimizer);
+const ckpt_value *ckpt__ds_groups(const ckpt_value *optimizer); /* param_groups; NULL: none */
+
+/* ---- flat.c */
+ckpt_status ckpt__ds_lay_out(ckpt__ds *d, ckpt_error *err);
+/* Masters and moments of all parameters. */
+ckpt_status ckpt__ds_states_fill(ckpt__ds *d, ckpt_error *err);
+/* A tensor of the masters' pieces, under the parameter's own name or that of another tied to it. */
+ckpt_status ckpt__ds_weight_of_master(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str name, ckpt_error *err);
+
+/* ---- weights.c */
+ckpt_status ckpt__ds_weights(ckpt__ds *d, ckpt_error *err);
+
+/* ---- universal.c */
+ckpt_status ckpt__ds_universal(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err);
+
+/* ---- values.c. A state of p that is no tensor. */
+ckpt_status ckpt__ds_put_number(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, const ckpt_value *v,
+                                ckpt_error *err);
+/* What the model's file holds beside the model, and what lies beside the tag; groups: param_groups; NULL: none is known */
+ckpt_status ckpt__ds_values(ckpt__ds *d, const ckpt_value *optimizer, const ckpt_value *groups, ckpt_error *err);
+#endif

@@ -1,0 +1,402 @@
+/* format/deepspeed/flat.c - masters and moments: which elements of each rank's flat tensors are which parameter's.
+ *
+ * Stages 1 and 2: the parameters of a group, one behind the other in the order of param_shapes, each followed by what
+ * param_alignment_paddings says; the whole, padded at its end, is cut into as many equal parts as there are ranks. So a cut may
+ * lie within a parameter. Stage 3: each parameter is cut into equal parts, the last ones padded; a rank has one part of each. */
+#include "format/deepspeed/deepspeed.h"
+#include "format/survey.h"
+#include "model/training.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- where each parameter begins */
+
+static ckpt_status wrong_size(const ckpt__ds *d, size_t flat, uint64_t found, uint64_t expected, ckpt_error *err)
+{
+    return ckpt__fail(
+        err, CKPT_E_MISMATCH, d->optims[d->first_rank].name,
+        "its flat tensor %zu has %llu elements, and the parameters that param_shapes lays out in it need %llu: "
+        "the model's file and this are not of one checkpoint",
+        flat, (unsigned long long)found, (unsigned long long)expected);
+}
+
+/* Elements of a rank's flat tensor of masters, of one dimension. False: there is none. */
+static bool length_of(const ckpt__ds *d, const ckpt_value *masters, size_t flat, uint64_t *out)
+{
+    const ckpt_value *v = masters && flat < masters->item_count ? masters->items[flat] : NULL;
+    const ckpt__tensor *t = ckpt__ds_tensor(d, v);
+    if (!t || t->info.ndim != 1 || !t->whole)
+        return false;
+    *out = (uint64_t)t->info.shape[0];
+    return true;
+}
+
+/* Padding behind parameter i of its group (parameter_alignment). */
+static uint64_t padding_behind(const ckpt__ds *d, size_t group, size_t i)
+{
+    const ckpt_value *all = ckpt_value_get(d->first, "param_alignment_paddings"),
+                     *own = ckpt__is_list(all) && group < all->item_count ? all->items[group] : NULL;
+    int64_t n = ckpt__is_list(own) && i < own->item_count ? ckpt__ds_int(own->items[i]) : 0;
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* The parameters of one group; *end: elements up to the last one's padding. */
+static ckpt_status lay_out_group(ckpt__ds *d, size_t group, size_t *next, uint64_t *end, ckpt_error *err)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; *next < d->param_count && d->params[*next].group == group; i++, ++*next) {
+        ckpt__ds_param *p = &d->params[*next];
+        p->flat = group;
+        p->at = at;
+        if (!ckpt__add(at, p->numel, &at) || !ckpt__add(at, padding_behind(d, group, i), &at) || at > INT64_MAX)
+            return ckpt__fail(err, CKPT_E_FORMAT, d->model.name,
+                              "group %zu of param_shapes has more elements than 63 bits count", group);
+    }
+    *end = at;
+    return CKPT_OK;
+}
+
+/* Padding at the end of a rank's part, which the masters do not have; 0 where older versions do not say it. */
+static uint64_t trimmed(const ckpt_value *optimizer, size_t group)
+{
+    const ckpt_value *v = ckpt_value_get(optimizer, "group_paddings");
+    int64_t n = ckpt__is_list(v) && group < v->item_count ? ckpt__ds_int(v->items[group]) : 0;
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* Elements of each rank's part of a group, its padding too. */
+static bool part_of(const ckpt__ds *d, size_t rank, size_t group, uint64_t *out)
+{
+    const ckpt_value *optimizer = ckpt__ds_optimizer(&d->optims[rank]);
+    return length_of(d, ckpt__ds_masters(optimizer), group, out) && ckpt__add(*out, trimmed(optimizer, group), out);
+}
+
+/* Each rank's part is as long as the first one's, and all are as long as the parameters, but for a padding at the end. */
+static ckpt_status check_parts(const ckpt__ds *d, size_t group, uint64_t end, ckpt_error *err)
+{
+    uint64_t part, own, all, kept = 0, length;
+    bool whole = true;
+    if (!part_of(d, d->first_rank, group, &part) || !ckpt__mul(part, d->ranks, &all))
+        return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name, "it has no flat masters of group %zu",
+                          group);
+    for (size_t r = 0; r < d->ranks; r++) {
+        whole = whole && d->optims[r].there;
+        if (!d->optims[r].there)
+            continue;
+        if (!part_of(d, r, group, &own) || own != part)
+            return ckpt__fail(
+                err, CKPT_E_MISMATCH, d->optims[r].name,
+                "its part of group %zu has %llu elements, that of rank %zu has %llu: these are not the files of "
+                "one run",
+                group, (unsigned long long)own, d->first_rank, (unsigned long long)part);
+        if (length_of(d, ckpt__ds_masters(ckpt__ds_optimizer(&d->optims[r])), group, &length))
+            kept += length;
+    }
+    if (all < end || (whole && kept != all && kept < end))
+        return wrong_size(d, group, kept < all && whole ? kept : all, end, err);
+    /* DeepSpeed pads to 2 elements a rank, or to the alignment that is asked for (nccl_start_alignment_factor, 4 KiB). */
+    enum { WIDEST_ALIGNMENT = 4096 };
+    if (all - end >= (uint64_t)WIDEST_ALIGNMENT * d->ranks)
+        return wrong_size(d, group, all, end, err);
+    return CKPT_OK;
+}
+
+static ckpt_status lay_out_groups(ckpt__ds *d, ckpt_error *err)
+{
+    size_t next = 0;
+    uint64_t end = 0;
+    ckpt_status status = CKPT_OK;
+    if (d->flat_count != d->group_count)
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, d->optims[d->first_rank].name,
+            "it has %zu groups of masters, and the model's file shapes of %zu: they are not of one checkpoint",
+            d->flat_count, d->group_count);
+    for (size_t g = 0; status == CKPT_OK && g < d->group_count; g++) {
+        status = lay_out_group(d, g, &next, &end, err);
+        if (status == CKPT_OK)
+            status = check_parts(d, g, end, err);
+    }
+    return status;
+}
+
+/* Elements of a parameter that each rank has with stage 3: the last may have fewer that count. */
+static uint64_t share_of(const ckpt__ds *d, const ckpt__ds_param *p)
+{
+    return p->numel / d->ranks + (p->numel % d->ranks != 0);
+}
+
+static ckpt_status lay_out_shares(ckpt__ds *d, ckpt_error *err)
+{
+    const ckpt_value *masters = ckpt__ds_masters(d->first);
+    size_t flat = 0;
+    uint64_t at = 0, length = 0;
+    for (size_t i = 0; i < d->param_count; i++) {
+        ckpt__ds_param *p = &d->params[i];
+        const uint64_t share = share_of(d, p);
+        while (flat < d->flat_count && (!length_of(d, masters, flat, &length) || (at == length && share))) {
+            if (!length_of(d, masters, flat, &length))
+                return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name,
+                                  "its flat masters %zu are no tensor of one dimension", flat);
+            at = 0;
+            flat++;
+        }
+        if (flat == d->flat_count || share > length - at)
+            return wrong_size(d, flat, length, at + share, err);
+        p->flat = flat;
+        p->at = at;
+        at += share;
+    }
+    return flat + 1 < d->flat_count || at != length ? wrong_size(d, flat, length, at, err) : CKPT_OK;
+}
+
+/* All ranks' flat tensors of stage 3 are of one length. */
+static ckpt_status check_shares(const ckpt__ds *d, ckpt_error *err)
+{
+    for (size_t r = 0; r < d->ranks; r++)
+        for (size_t k = 0; d->optims[r].there && k < d->flat_count; k++) {
+            uint64_t own = 0, first = 0;
+            length_of(d, ckpt__ds_masters(ckpt__ds_optimizer(&d->optims[r])), k, &own);
+            length_of(d, ckpt__ds_masters(d->first), k, &first);
+            if (own != first)
+                return ckpt__fail(
+                    err, CKPT_E_MISMATCH, d->optims[r].name,
+                    "its flat masters %zu have %llu elements, those of rank %zu %llu: these are not the files of "
+                    "one run",
+                    k, (unsigned long long)own, d->first_rank, (unsigned long long)first);
+        }
+    return CKPT_OK;
+}
+
+/* The keys of the flat tensors' states: those that param_groups lists, in their order. */
+static ckpt_status find_ids(ckpt__ds *d, ckpt_error *err)
+{
+    const ckpt_value *groups = ckpt__ds_groups(d->first);
+    size_t n = 0;
+    d->ids = calloc(d->flat_count + 1, sizeof *d->ids);
+    if (!d->ids)
+        return ckpt__ds_no_memory(err);
+    for (size_t k = 0; k < d->flat_count; k++)
+        d->ids[k] = (int64_t)k;
+    for (size_t g = 0; groups && g < groups->item_count; g++) {
+        const ckpt_value *own = ckpt_value_get(groups->items[g], "params");
+        for (size_t i = 0; ckpt__is_list(own) && i < own->item_count; i++)
+            if (n < d->flat_count)
+                d->ids[n++] = ckpt__ds_int(own->items[i]);
+    }
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__ds_lay_out(ckpt__ds *d, ckpt_error *err)
+{
+    const ckpt_value *masters = ckpt__ds_masters(d->first);
+    if (!masters)
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, d->optims[d->first_rank].name,
+            "it has no flat masters (single_partition_of_fp32_groups, fp32_flat_groups), as DeepSpeed before 0.3.17 "
+            "wrote it. Load it there, and save it with a newer one");
+    d->flat_count = masters->item_count;
+    ckpt_status status = find_ids(d, err);
+    if (status == CKPT_OK)
+        status = d->stage == 3 ? lay_out_shares(d, err) : lay_out_groups(d, err);
+    return status == CKPT_OK && d->stage == 3 ? check_shares(d, err) : status;
+}
+
+/* ---- pieces */
+
+/* Room for a piece a rank. */
+typedef struct cutter {
+    ckpt__ds *d;
+    ckpt__piece *pieces;
+    int64_t (*boxes)[2];
+} cutter;
+
+/* The tensor of a rank that has a kind of state of the flat tensor; key data NULL: the masters. */
+static const ckpt__tensor *flat_of(const ckpt__ds *d, size_t rank, size_t flat, ckpt_str key)
+{
+    const ckpt_value *optimizer = ckpt__ds_optimizer(&d->optims[rank]);
+    const ckpt_value *list = key.data ? ckpt__ds_states(optimizer) : ckpt__ds_masters(optimizer);
+    const ckpt_value *v = ckpt__ds_item(list, key.data ? d->ids[flat] : (int64_t)flat);
+    return ckpt__ds_tensor(d, key.data ? ckpt_value_get(v, key.data) : v);
+}
+
+/* The elements of p that rank r has: from *lo on, so many, and where they begin in its flat tensor. */
+static void range_of(const ckpt__ds *d, const ckpt__ds_param *p, size_t r, uint64_t part, uint64_t *lo, uint64_t *count,
+                     uint64_t *at)
+{
+    uint64_t begin, end, from = 0;
+    if (d->stage == 3) {
+        const uint64_t share = share_of(d, p); /* r * share < numel + ranks */
+        begin = r * share > p->numel ? p->numel : r * share;
+        end = p->numel - begin < share ? p->numel : begin + share;
+        from = p->at;
+    } else {
+        const uint64_t first = r * part, last = first + part; /* part * ranks was multiplied before */
+        begin = first > p->at ? first - p->at : 0;
+        begin = begin > p->numel ? p->numel : begin;
+        end = last > p->at ? last - p->at : 0;
+        end = end > p->numel ? p->numel : end;
+        from = end > begin ? p->at + begin - first : 0;
+    }
+    *lo = begin;
+    *count = end > begin ? end - begin : 0;
+    *at = from;
+}
+
+static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, size_t *count, uint64_t *elements,
+                       ckpt_error *err)
+{
+    const ckpt__ds *d = c->d;
+    uint64_t part = 0;
+    *count = 0;
+    *elements = 0;
+    if (d->stage != 3 && !part_of(d, d->first_rank, p->flat, &part))
+        return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name, "it has no flat masters of group %zu",
+                          p->flat);
+    for (size_t r = 0; r < d->ranks; r++) {
+        uint64_t lo, n, at;
+        range_of(d, p, r, part, &lo, &n, &at);
+        if (!d->optims[r].there || n == 0)
+            continue;
+        const ckpt__tensor *t = flat_of(d, r, p->flat, key);
+        if (!t || !t->whole || t->info.ndim != 1 || t->info.strides[0] != 1 || (uint64_t)t->info.shape[0] < at + n) {
+            char shown[200];
+            return ckpt__fail(err, CKPT_E_FORMAT, d->optims[r].name,
+                              "its %s of the flat tensor %zu has fewer than the %llu elements that end with '%s'",
+                              key.data ? key.data : "masters", p->flat, (unsigned long long)(at + n),
+                              ckpt__escape(shown, sizeof shown, p->name.data, p->name.size));
+        }
+        c->boxes[*count][0] = (int64_t)lo;
+        c->boxes[*count][1] = (int64_t)n;
+        c->pieces[*count] = (ckpt__piece){.box = c->boxes[*count],
+                                          .at = ((uint64_t)t->info.offset + at) * ckpt_dtype_size(t->info.dtype),
+                                          .storage = t->storage,
+                                          .flags = CKPT__PIECE_FLAT};
+        ++*count;
+        *elements += n;
+    }
+    return CKPT_OK;
+}
+
+/* Some rank's: all have one dtype, which the pieces of another dtype would belie. */
+static ckpt_status dtype_of(const ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_dtype *out, ckpt_error *err)
+{
+    *out = CKPT_DTYPE_NONE;
+    for (size_t r = 0; r < d->ranks; r++) {
+        const ckpt__tensor *t = d->optims[r].there ? flat_of(d, r, p->flat, key) : NULL;
+        if (t && *out != CKPT_DTYPE_NONE && t->info.dtype != *out)
+            return ckpt__fail(err, CKPT_E_MISMATCH, d->optims[r].name, "its %s is %s, that of a rank before %s",
+                              key.data ? key.data : "master", ckpt_dtype_name(t->info.dtype), ckpt_dtype_name(*out));
+        if (t)
+            *out = t->info.dtype;
+    }
+    return CKPT_OK;
+}
+
+static ckpt_status add(const cutter *c, const ckpt__ds_param *p, ckpt_str key, ckpt_str name, ckpt_role role,
+                       size_t *number, ckpt_error *err)
+{
+    ckpt__ds *d = c->d;
+    size_t count;
+    uint64_t elements;
+    ckpt_dtype dtype = CKPT_DTYPE_NONE;
+    *number = SIZE_MAX;
+    ckpt_status status = cut(c, p, key, &count, &elements, err);
+    if (status == CKPT_OK)
+        status = dtype_of(d, p, key, &dtype, err);
+    if (status < 0)
+        return status;
+    if (elements == 0 && p->numel)
+        return ckpt__survey_pieces(ckpt__ds_index(d)->findings, name, 0, p->numel, err);
+    if (p->numel == 0)
+        return ckpt__ds_add_empty(d, name, dtype == CKPT_DTYPE_NONE ? CKPT_F32 : dtype, p, role, number, err);
+    status = ckpt__ds_add(d, name, dtype, p->ndim, role, number, err);
+    return status == CKPT_OK ? ckpt__index_set_pieces(ckpt__ds_index(d), *number, p->shape, c->pieces, count, err)
+                             : status;
+}
+
+static ckpt_status begin_cutting(ckpt__ds *d, cutter *c, ckpt_error *err)
+{
+    *c = (cutter){.d = d, .pieces = calloc(d->ranks, sizeof *c->pieces), .boxes = calloc(d->ranks, sizeof *c->boxes)};
+    return c->pieces && c->boxes ? CKPT_OK : ckpt__ds_no_memory(err);
+}
+
+static void end_cutting(cutter *c)
+{
+    free(c->pieces);
+    free(c->boxes);
+}
+
+ckpt_status ckpt__ds_weight_of_master(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str name, ckpt_error *err)
+{
+    cutter c;
+    size_t number;
+    ckpt_status status = begin_cutting(d, &c, err);
+    if (status == CKPT_OK)
+        status = add(&c, p, (ckpt_str){NULL, 0}, name, CKPT_ROLE_PARAM, &number, err);
+    end_cutting(&c);
+    return status;
+}
+
+/* ---- the states of one parameter */
+
+/* A state that is a number of its own of each flat tensor: step. */
+static ckpt_status add_number(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, const ckpt_value *v, ckpt_error *err)
+{
+    if (!ckpt__ds_tensor(d, v))
+        return ckpt__ds_put_number(d, p, key, v, err);
+    ckpt_str name;
+    size_t number;
+    ckpt_status status = ckpt__ds_name_state(d, p, key, &name, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_add_like(d, name, v->tensor, ckpt__role_of_key(key), &number, err);
+    if (status == CKPT_OK)
+        ckpt__ds_belongs(d, number, p, key);
+    return status;
+}
+
+static ckpt_status add_state(const cutter *c, const ckpt__ds_param *p, const ckpt_entry *e, ckpt_error *err)
+{
+    ckpt__ds *d = c->d;
+    const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){NULL, 0};
+    const ckpt__tensor *t = ckpt__ds_tensor(d, e->value);
+    ckpt_str name;
+    size_t number;
+    if (!key.data)
+        return CKPT_OK;
+    if (!t || t->info.ndim == 0)
+        return e->value->kind == CKPT_V_NONE ? CKPT_OK : add_number(d, p, key, e->value, err);
+    ckpt_status status = ckpt__ds_name_state(d, p, key, &name, err);
+    if (status == CKPT_OK)
+        status = add(c, p, key, name, ckpt__role_of_key(key), &number, err);
+    if (status == CKPT_OK && number != SIZE_MAX)
+        ckpt__ds_belongs(d, number, p, key);
+    return status;
+}
+
+static ckpt_status add_master(const cutter *c, const ckpt__ds_param *p, ckpt_error *err)
+{
+    ckpt_str name;
+    size_t number;
+    ckpt_status status = ckpt__ds_name_state(c->d, p, ckpt__s("fp32"), &name, err);
+    if (status == CKPT_OK)
+        status = add(c, p, (ckpt_str){NULL, 0}, name, CKPT_ROLE_MASTER, &number, err);
+    if (status == CKPT_OK && number != SIZE_MAX)
+        ckpt__ds_belongs(c->d, number, p, ckpt__s("master"));
+    return status;
+}
+
+ckpt_status ckpt__ds_states_fill(ckpt__ds *d, ckpt_error *err)
+{
+    cutter c;
+    ckpt_status status = begin_cutting(d, &c, err);
+    for (size_t i = 0; status == CKPT_OK && i < d->param_count; i++) {
+        const ckpt__ds_param *p = &d->params[i];
+        const ckpt_value *state = ckpt__ds_item(ckpt__ds_states(d->first), d->ids[p->flat]);
+        status = add_master(&c, p, err);
+        for (size_t k = 0; status == CKPT_OK && state && state->kind == CKPT_V_DICT && k < state->entry_count; k++)
+            status = add_state(&c, p, &state->entries[k], err);
+    }
+    end_cutting(&c);
+    return status;
+}

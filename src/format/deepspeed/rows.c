@@ -1,0 +1,124 @@
+/* format/deepspeed/rows.c - rows of the index on their way: made, named, kept. */
+#include "format/deepspeed/deepspeed.h"
+
+#include <stdlib.h>
+
+ckpt_status ckpt__ds_no_memory(ckpt_error *err)
+{
+    return ckpt__fail_memory(err, "a checkpoint of DeepSpeed", 0);
+}
+
+const ckpt__tensor *ckpt__ds_tensor(const ckpt__ds *d, const ckpt_value *v)
+{
+    const ckpt__index *x = ckpt__ds_index(d);
+    return v && v->kind == CKPT_V_TENSOR && v->tensor < x->tensor_count ? &x->tensors[v->tensor] : NULL;
+}
+
+const ckpt_value *ckpt__ds_item(const ckpt_value *container, int64_t key)
+{
+    if (ckpt__is_list(container))
+        return key >= 0 && (uint64_t)key < container->item_count ? container->items[key] : NULL;
+    for (size_t i = 0; container && container->kind == CKPT_V_DICT && i < container->entry_count; i++) {
+        const ckpt_value *own = container->entries[i].key;
+        if (own->kind == CKPT_V_INT && own->integer == key)
+            return container->entries[i].value;
+    }
+    return NULL;
+}
+
+/* ZeroStageEnum(2) is an object of one argument. */
+int64_t ckpt__ds_int(const ckpt_value *v)
+{
+    if (v && v->kind == CKPT_V_OBJECT && ckpt__is_list(v->args) && v->args->item_count == 1)
+        v = v->args->items[0];
+    return v && v->kind == CKPT_V_INT && v->integer >= 0 ? v->integer : -1;
+}
+
+ckpt_status ckpt__ds_keep(ckpt__ds *d, size_t tensor, ckpt_error *err)
+{
+    const size_t before = d->keep_capacity;
+    if (!ckpt__grow(&d->keep, &d->keep_capacity, tensor + 1, sizeof *d->keep))
+        return ckpt__ds_no_memory(err);
+    if (d->keep_capacity > before)
+        memset(d->keep + before, 0, (d->keep_capacity - before) * sizeof *d->keep);
+    d->keep[tensor] = true;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__ds_put(ckpt__ds *d, const char *key, const ckpt_value *value, ckpt_error *err)
+{
+    return value ? ckpt__folder_put(&d->reader, key, value, err) : ckpt__ds_no_memory(err);
+}
+
+/* The path of one key, and a value in the root. */
+static ckpt_status name_it(ckpt__ds *d, size_t tensor, ckpt_str name, ckpt_role role, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    ckpt_value *value = ckpt__value_new(x->arena, CKPT_V_TENSOR);
+    ckpt_key *key = ckpt__arena_alloc(x->arena, sizeof *key);
+    name = name.data ? ckpt__arena_str(x->arena, name.data, name.size) : name;
+    if (!value || !key || !name.data)
+        return ckpt__ds_no_memory(err);
+    key->text = name;
+    value->tensor = tensor;
+    ckpt_tensor_info *info = &x->tensors[tensor].info;
+    info->name = name;
+    info->path = (ckpt_path){key, 1};
+    info->role = role;
+    info->param = info->state_key = info->group = (ckpt_str){NULL, 0};
+    ckpt_status status = ckpt__ds_keep(d, tensor, err);
+    return status == CKPT_OK ? ckpt__ds_put(d, name.data, value, err) : status;
+}
+
+ckpt_status ckpt__ds_add(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, uint32_t ndim, ckpt_role role, size_t *number,
+                         ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!t)
+        return ckpt__ds_no_memory(err);
+    *number = x->tensor_count - 1;
+    t->info.dtype = dtype;
+    t->info.ndim = ndim;
+    return name_it(d, *number, name, role, err);
+}
+
+ckpt_status ckpt__ds_add_like(ckpt__ds *d, ckpt_str name, size_t tensor, ckpt_role role, size_t *number,
+                              ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    ckpt__tensor *t = ckpt__index_add_tensor(x);
+    if (!t)
+        return ckpt__ds_no_memory(err);
+    *number = x->tensor_count - 1;
+    *t = x->tensors[tensor];
+    return name_it(d, *number, name, role, err);
+}
+
+ckpt_status ckpt__ds_add_empty(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, const ckpt__ds_param *p, ckpt_role role,
+                               size_t *number, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    if (!s)
+        return ckpt__ds_no_memory(err);
+    s->dtype = dtype;
+    s->extent.memory = "";
+    ckpt_status status = ckpt__ds_add(d, name, dtype, p->ndim, role, number, err);
+    return status == CKPT_OK ? ckpt__index_set_view(x, *number, x->storage_count - 1, p->shape, NULL, 0, err) : status;
+}
+
+ckpt_status ckpt__ds_name_state(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_str *name, ckpt_error *err)
+{
+    ckpt__arena *a = ckpt__ds_index(d)->arena;
+    ckpt_str ending = ckpt__arena_join(a, ckpt__s("."), key, (ckpt_str){NULL, 0});
+    *name = ending.data ? ckpt__arena_join(a, ckpt__s("optimizer."), p->name, ending) : ending;
+    return name->data ? CKPT_OK : ckpt__ds_no_memory(err);
+}
+
+void ckpt__ds_belongs(ckpt__ds *d, size_t tensor, const ckpt__ds_param *p, ckpt_str key)
+{
+    ckpt_tensor_info *info = &ckpt__ds_index(d)->tensors[tensor].info;
+    info->param = p->name;
+    info->state_key = key;
+}
