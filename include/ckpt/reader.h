@@ -57,6 +57,9 @@ const char *ckpt_layout_of(const char *path);
 
 const char *ckpt_reader_format(const ckpt_reader *reader); /* "ckpt", "safetensors", "torch", ... */
 const char *ckpt_reader_path(const ckpt_reader *reader);   /* as given */
+/* How the ranks that saved it divided it: "ZeRO stage 2 over 8 data parallel ranks". NULL: it is not divided, or its format does not
+ * tell. */
+const char *ckpt_reader_layout(const ckpt_reader *reader);
 uint64_t ckpt_reader_file_size(const ckpt_reader *reader); /* bytes of all its files */
 size_t ckpt_reader_tensor_count(const ckpt_reader *reader);
 /* In the file's order; one that is not dense, or is quantized by channel, is followed by its parts, which are tensors too. */

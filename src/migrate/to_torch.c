@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "migrate/to_canonical.h"
 #include "format/native/native.h"
+#include "format/table.h"
 #include "format/torch/write.h"
 
 /* A dict that grows. */
@@ -291,14 +292,15 @@ static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g
 {
     dict d = {0};
     const ckpt_value *own = group_dict(b, g->name);
-    bool ok = true, made = b->m->group_made;
+    bool ok = true, made = b->m->group_made, named = made || !ckpt__format_of(b->m->from)->bound;
     for (size_t i = 0; own && ok && i < own->entry_count; i++) {
         const ckpt_value *key = own->entries[i].key;
-        if (key->kind == CKPT_V_STR && !ckpt__str_is(key->text, "params"))
+        if (key->kind == CKPT_V_STR && !ckpt__str_is(key->text, "params") &&
+            !(named && ckpt__str_is(key->text, "param_names")))
             ok = put(&d, key, as_torch(b, key->text, own->entries[i].value));
     }
     ok = ok && (!made || put_settings(b, &d)) && put_named(b, &d, "params", 6, ids_of(b, g)) &&
-         (!made || put_named(b, &d, "param_names", 11, ckpt__migrate_names_of(b->arena, g)));
+         (!named || put_named(b, &d, "param_names", 11, ckpt__migrate_names_of(b->arena, g)));
     const ckpt_value *v = finish(b, &d);
     return ok ? v : NULL;
 }

@@ -165,6 +165,8 @@ typedef struct ckpt__index {
     bool arena_lent;    /* the arena belongs to the index that will absorb this one */
     const char *format; /* static: "ckpt", "safetensors", "torch", ... */
     const char *kind;   /* static: "file" or "directory" */
+    const char
+        *layout; /* in the arena: how ranks divided it ("ZeRO stage 2 over 8 data parallel ranks"); NULL: not told */
     ckpt__storage *storages;
     size_t storage_count, storage_capacity; /* heap, owned; counts are rows */
     ckpt__tensor *tensors;

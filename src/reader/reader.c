@@ -149,6 +149,11 @@ const char *ckpt_reader_format(const ckpt_reader *r)
     return r ? r->index->format : NULL;
 }
 
+const char *ckpt_reader_layout(const ckpt_reader *r)
+{
+    return r ? r->index->layout : NULL;
+}
+
 const char *ckpt_reader_path(const ckpt_reader *r)
 {
     return r ? r->path : NULL;

@@ -396,10 +396,14 @@ static void look(folder_list *l, const command_line *o, bool steps_only)
     l->no_memory = l->no_memory || !l->rows;
 }
 
-void folder_beside(const command_line *o, json_out *j)
+void folder_beside(const command_line *o, json_out *j, size_t least)
 {
     folder_list l;
     look(&l, o, true);
+    if (l.count < least) {
+        free_list(&l);
+        return;
+    }
     if (j && l.count && l.rows) {
         checkpoints_json(j, l.rows, l.count, IN_FOLDER);
     } else if (l.count && l.rows) {

@@ -146,6 +146,7 @@ void show_json(const show_picture *p)
     json_document(&j);
     json_text(&j, "format", ckpt_reader_format(p->reader));
     json_text(&j, "kind", p->directory ? "directory" : "file");
+    json_text(&j, "layout", ckpt_reader_layout(p->reader));
     json_text(&j, "producer", s->producer);
     json_bytes(&j, "producer_version", s->producer_version.data, s->producer_version.size);
     json_bytes(&j, "version_of", s->version_of.data, s->version_of.size);
@@ -169,7 +170,7 @@ void show_json(const show_picture *p)
     json_text(&j, "resume", resume);
     free(resume);
     if (show_may_hold(p))
-        folder_beside(p->o, &j);
+        folder_beside(p->o, &j, ckpt_reader_layout(p->reader) ? 2 : 1);
     cli_json_findings(&j, ckpt_reader_findings(p->reader), p->doctor, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }

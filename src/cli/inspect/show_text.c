@@ -300,6 +300,10 @@ void show_text(const show_picture *p)
     label(p, "format");
     printf("%s, a %s of %s (%s bytes)\n", ckpt_reader_format(p->reader), p->directory ? "directory" : "file",
            cli_size(size, ckpt_reader_file_size(p->reader)), cli_count(exact, ckpt_reader_file_size(p->reader)));
+    if (ckpt_reader_layout(p->reader)) {
+        label(p, "layout");
+        printf("%s\n", ckpt_reader_layout(p->reader));
+    }
     text_producer(p);
     text_progress(p);
     label(p, "tensors");
@@ -320,5 +324,5 @@ void show_text(const show_picture *p)
     if (!c->quiet)
         text_resume(p);
     if (show_may_hold(p))
-        folder_beside(p->o, NULL);
+        folder_beside(p->o, NULL, ckpt_reader_layout(p->reader) ? 2 : 1); /* one is what was read */
 }

@@ -400,6 +400,8 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
     }
     if (status == CKPT_OK)
         status = ckpt__ds_lay_out(d, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_check_doubles(d, err);
     if (status == CKPT_OK && d->stage == 3)
         status = read_models(d, tag, err);
     if (status == CKPT_OK)
@@ -444,14 +446,30 @@ static ckpt_status read_tag(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *er
     return status == CKPT_OK ? ckpt__ds_values(d, d->first, d->first ? ckpt__ds_groups(d->first) : NULL, err) : status;
 }
 
+static ckpt_status tell_layout(const ckpt__ds *d, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    char text[120] = "a universal checkpoint, a folder for each parameter";
+    if (strcmp(x->format, "universal") != 0)
+        snprintf(text, sizeof text, "ZeRO stage %lld over %zu data parallel rank%s", (long long)d->stage, d->ranks,
+                 d->ranks == 1 ? "" : "s");
+    if (d->stage == 0 || (!d->first && d->optims))
+        return CKPT_OK;
+    x->layout = ckpt__arena_copy(x->arena, text, strlen(text));
+    return x->layout ? CKPT_OK : ckpt__ds_no_memory(err);
+}
+
 static ckpt_status finish(ckpt__ds *d, ckpt_error *err)
 {
     ckpt__index *x = ckpt__ds_index(d);
-    ckpt_status status = ckpt__ds_keep(d, x->tensor_count, err); /* room for all */
+    ckpt_status status = tell_layout(d, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_keep(d, x->tensor_count, err); /* room for all */
     if (status < 0)
         return status;
     if (!(x->root = ckpt__value_dict(x->arena, d->reader.entries, d->reader.entry_count)))
         return ckpt__ds_no_memory(err);
+    ckpt__ds_join_devices(d);
     status = ckpt__index_finish(x, err);
     return status == CKPT_OK ? ckpt__index_keep(x, d->keep, err) : status;
 }
@@ -465,6 +483,8 @@ static void release(ckpt__ds *d)
     ckpt__hash_free(d->by_name);
     free(d->ids);
     free(d->keep);
+    ckpt__hash_free(d->parts);
+    free(d->spans);
     free(d->beside);
     free(d->numbers);
 }

@@ -5,8 +5,10 @@
  *   names.c       what a file of a tag is, by its name
  *   shapes.c      param_shapes: the parameters in the order in which they are laid out
  *   ranks.c       the optimizer's files: what each says, and that all are of one save
+ *   doubles.c     ranks' files that are copies of one another
  *   flat.c        masters and moments: pieces of the ranks' flat tensors
  *   rows.c        rows of the index: made, named, kept
+ *   parts.c       parts of flat tensors as storages
  *   weights.c     the model: what its file holds, or the masters where it holds nothing
  *   universal.c   the folders of a universal checkpoint
  *   values.c      groups, steps, the scaler, and what else the files say
@@ -87,6 +89,9 @@ typedef struct ckpt__ds {
     int64_t *ids;        /* heap, owned: the key of each flat tensor's state */
     bool *keep;          /* heap, owned: the index's tensors that stay */
     size_t keep_capacity;
+    ckpt__hash *parts; /* owned: {storage, first byte, bytes} -> the storage that is this part of it */
+    uint32_t *spans;   /* heap, owned: of each storage 1 + its span; 0: none yet */
+    size_t span_capacity;
     ckpt_entry *beside; /* heap, owned: files beside the tag, and what is in them */
     size_t beside_count, beside_capacity;
     ckpt_entry *numbers; /* heap, owned: the values of states that are no tensors: W -> {"step": 3} */
@@ -105,7 +110,7 @@ ckpt_status ckpt__ds_lack(const ckpt__ds *d, const char *name, ckpt_status statu
                           ckpt_error *err);
 /* Reads the file into the index; *root is its value tree. */
 ckpt_status ckpt__ds_read(ckpt__ds *d, const char *name, const ckpt_value **root, ckpt_error *err);
-/* A new tensor that stays, as "name", without its bytes; *number is its own in the index. The root gets an entry for it. */
+/* A new tensor that stays, as "name", without its bytes; *number is its own in the index. */
 ckpt_status ckpt__ds_add(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, uint32_t ndim, ckpt_role role, size_t *number,
                          ckpt_error *err);
 /* Another row of a tensor that was read, as "name"; it stays. */
@@ -138,7 +143,18 @@ const ckpt_value *ckpt__ds_optimizer(const ckpt__ds_file *f); /* optimizer_state
 /* The states of the flat tensors, and the masters, in one rank's optimizer_state_dict. */
 const ckpt_value *ckpt__ds_states(const ckpt_value *optimizer);
 const ckpt_value *ckpt__ds_masters(const ckpt_value *optimizer);
+/* The step that all states have; NULL: they have none, or not one. */
+const ckpt_value *ckpt__ds_one_step(const ckpt__ds *d, const ckpt_value *optimizer);
 const ckpt_value *ckpt__ds_groups(const ckpt_value *optimizer); /* param_groups; NULL: none */
+
+/* ---- parts.c: the storage that is these bytes of `storage`, and nothing else; `storage` itself where it cannot be divided, or is
+ * all of them. Asked twice it is the same one. */
+ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, size_t *out, ckpt_error *err);
+/* Where the ranks' tags say cuda:0, cuda:1, ..., what they hold together is on "cuda". After all tensors are made. */
+void ckpt__ds_join_devices(ckpt__ds *d);
+
+/* ---- doubles.c: CKPT_E_MISMATCH naming the two; after ckpt__ds_lay_out */
+ckpt_status ckpt__ds_check_doubles(const ckpt__ds *d, ckpt_error *err);
 
 /* ---- flat.c */
 ckpt_status ckpt__ds_lay_out(ckpt__ds *d, ckpt_error *err);

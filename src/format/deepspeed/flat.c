@@ -72,11 +72,31 @@ static bool part_of(const ckpt__ds *d, size_t rank, size_t group, uint64_t *out)
     return length_of(d, ckpt__ds_masters(optimizer), group, out) && ckpt__add(*out, trimmed(optimizer, group), out);
 }
 
+/* The masters of the last ranks end where the parameters do: so one that does not is another rank's. */
+static ckpt_status check_trim(const ckpt__ds *d, size_t rank, size_t group, uint64_t part, uint64_t end,
+                              ckpt_error *err)
+{
+    const ckpt_value *optimizer = ckpt__ds_optimizer(&d->optims[rank]);
+    uint64_t found, first;
+    if (!ckpt_value_get(optimizer, "group_paddings") || !ckpt__mul(rank, part, &first) ||
+        !length_of(d, ckpt__ds_masters(optimizer), group, &found))
+        return CKPT_OK;
+    const uint64_t left = end > first ? end - first : 0, expected = left < part ? left : part;
+    return found == expected
+               ? CKPT_OK
+               : ckpt__fail(
+                     err, CKPT_E_MISMATCH, d->optims[rank].name,
+                     "its masters of group %zu have %llu elements, where rank %zu of %zu has %llu: it is the file of "
+                     "another rank or of another run",
+                     group, (unsigned long long)found, rank, d->ranks, (unsigned long long)expected);
+}
+
 /* Each rank's part is as long as the first one's, and all are as long as the parameters, but for a padding at the end. */
 static ckpt_status check_parts(const ckpt__ds *d, size_t group, uint64_t end, ckpt_error *err)
 {
     uint64_t part, own, all, kept = 0, length;
     bool whole = true;
+    ckpt_status status;
     if (!part_of(d, d->first_rank, group, &part) || !ckpt__mul(part, d->ranks, &all))
         return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name, "it has no flat masters of group %zu",
                           group);
@@ -84,6 +104,8 @@ static ckpt_status check_parts(const ckpt__ds *d, size_t group, uint64_t end, ck
         whole = whole && d->optims[r].there;
         if (!d->optims[r].there)
             continue;
+        if ((status = check_trim(d, r, group, part, end, err)) < 0)
+            return status;
         if (!part_of(d, r, group, &own) || own != part)
             return ckpt__fail(
                 err, CKPT_E_MISMATCH, d->optims[r].name,
@@ -243,10 +265,25 @@ static void range_of(const ckpt__ds *d, const ckpt__ds_param *p, size_t r, uint6
     *at = from;
 }
 
+/* A piece that is n elements of a rank's flat tensor, from element `at` on. */
+static ckpt_status set_piece(ckpt__ds *d, const ckpt__tensor *t, uint64_t at, uint64_t n, ckpt__piece *piece,
+                             ckpt_error *err)
+{
+    const size_t size = ckpt_dtype_size(t->info.dtype);
+    const uint64_t from = ((uint64_t)t->info.offset + at) * size;
+    const size_t storage = t->storage;
+    size_t part;
+    ckpt_status status = ckpt__ds_part(d, storage, from, n * size, &part, err);
+    piece->storage = (uint32_t)part;
+    piece->at = part == storage ? from : 0;
+    piece->flags = CKPT__PIECE_FLAT;
+    return status;
+}
+
 static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, size_t *count, uint64_t *elements,
                        ckpt_error *err)
 {
-    const ckpt__ds *d = c->d;
+    ckpt__ds *d = c->d;
     uint64_t part = 0;
     *count = 0;
     *elements = 0;
@@ -268,10 +305,10 @@ static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, s
         }
         c->boxes[*count][0] = (int64_t)lo;
         c->boxes[*count][1] = (int64_t)n;
-        c->pieces[*count] = (ckpt__piece){.box = c->boxes[*count],
-                                          .at = ((uint64_t)t->info.offset + at) * ckpt_dtype_size(t->info.dtype),
-                                          .storage = t->storage,
-                                          .flags = CKPT__PIECE_FLAT};
+        c->pieces[*count] = (ckpt__piece){.box = c->boxes[*count]};
+        ckpt_status status = set_piece(d, t, at, n, &c->pieces[*count], err);
+        if (status < 0)
+            return status;
         ++*count;
         *elements += n;
     }

@@ -146,6 +146,22 @@ static bool step_of(const ckpt__ds *d, const ckpt_value *optimizer, double *out)
     return first && read_number(d, ckpt_value_get(first, "step"), out);
 }
 
+const ckpt_value *ckpt__ds_one_step(const ckpt__ds *d, const ckpt_value *optimizer)
+{
+    const ckpt_value *states = ckpt__ds_states(optimizer), *first = NULL;
+    const bool list = ckpt__is_list(states), dict = states && states->kind == CKPT_V_DICT;
+    const size_t count = list ? states->item_count : dict ? states->entry_count : 0;
+    double one = 0, own;
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_value *v = ckpt_value_get(list ? states->items[i] : states->entries[i].value, "step");
+        if (!v || !read_number(d, v, &own) || (first && own != one))
+            return NULL;
+        one = own;
+        first = first ? first : v;
+    }
+    return first;
+}
+
 static ckpt_status check_same(const ckpt__ds *d, const ckpt__ds_file *f, size_t rank, ckpt_error *err)
 {
     const ckpt_value *own = ckpt__ds_optimizer(f);

@@ -50,24 +50,21 @@ ckpt_status ckpt__ds_put(ckpt__ds *d, const char *key, const ckpt_value *value, 
     return value ? ckpt__folder_put(&d->reader, key, value, err) : ckpt__ds_no_memory(err);
 }
 
-/* The path of one key, and a value in the root. */
+/* The path of one key. The root has no value for it, as that of a native file: a name that is canonical says all. */
 static ckpt_status name_it(ckpt__ds *d, size_t tensor, ckpt_str name, ckpt_role role, ckpt_error *err)
 {
     ckpt__index *x = ckpt__ds_index(d);
-    ckpt_value *value = ckpt__value_new(x->arena, CKPT_V_TENSOR);
     ckpt_key *key = ckpt__arena_alloc(x->arena, sizeof *key);
     name = name.data ? ckpt__arena_str(x->arena, name.data, name.size) : name;
-    if (!value || !key || !name.data)
+    if (!key || !name.data)
         return ckpt__ds_no_memory(err);
     key->text = name;
-    value->tensor = tensor;
     ckpt_tensor_info *info = &x->tensors[tensor].info;
     info->name = name;
     info->path = (ckpt_path){key, 1};
     info->role = role;
     info->param = info->state_key = info->group = (ckpt_str){NULL, 0};
-    ckpt_status status = ckpt__ds_keep(d, tensor, err);
-    return status == CKPT_OK ? ckpt__ds_put(d, name.data, value, err) : status;
+    return ckpt__ds_keep(d, tensor, err);
 }
 
 ckpt_status ckpt__ds_add(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, uint32_t ndim, ckpt_role role, size_t *number,
@@ -83,6 +80,23 @@ ckpt_status ckpt__ds_add(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, uint32_t 
     return name_it(d, *number, name, role, err);
 }
 
+/* One that is a part of a flat storage gets that part as its own. */
+static ckpt_status part_it(ckpt__ds *d, size_t tensor, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    const ckpt__tensor *t = &x->tensors[tensor];
+    const uint64_t at = (uint64_t)t->info.offset * ckpt_dtype_size(t->info.dtype);
+    size_t part;
+    if (!t->whole || ckpt_dtype_size(t->info.dtype) == 0 || t->info.conj || t->info.neg ||
+        !ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim))
+        return CKPT_OK;
+    ckpt_status status = ckpt__ds_part(d, t->storage, at, t->info.nbytes, &part, err);
+    t = &x->tensors[tensor];
+    return status < 0 || part == t->storage
+               ? status
+               : ckpt__index_set_view(x, tensor, part, t->info.shape, t->info.strides, 0, err);
+}
+
 ckpt_status ckpt__ds_add_like(ckpt__ds *d, ckpt_str name, size_t tensor, ckpt_role role, size_t *number,
                               ckpt_error *err)
 {
@@ -92,7 +106,8 @@ ckpt_status ckpt__ds_add_like(ckpt__ds *d, ckpt_str name, size_t tensor, ckpt_ro
         return ckpt__ds_no_memory(err);
     *number = x->tensor_count - 1;
     *t = x->tensors[tensor];
-    return name_it(d, *number, name, role, err);
+    ckpt_status status = name_it(d, *number, name, role, err);
+    return status == CKPT_OK ? part_it(d, *number, err) : status;
 }
 
 ckpt_status ckpt__ds_add_empty(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, const ckpt__ds_param *p, ckpt_role role,

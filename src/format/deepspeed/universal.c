@@ -228,6 +228,41 @@ static ckpt_status add_weights(ckpt__ds *d, ckpt_error *err)
     return status;
 }
 
+/* ---- stage 3 has the step in rank 0's file of the optimizer alone */
+
+static ckpt_status add_step(ckpt__ds *d, const ckpt__ds_param *p, const ckpt_value *step, ckpt_error *err)
+{
+    const ckpt_str key = ckpt__s("step");
+    ckpt_str name;
+    size_t number;
+    if (!ckpt__ds_tensor(d, step))
+        return ckpt__ds_put_number(d, p, key, step, err);
+    ckpt_status status = ckpt__ds_name_state(d, p, key, &name, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_add_like(d, name, step->tensor, CKPT_ROLE_STEP, &number, err);
+    if (status == CKPT_OK)
+        ckpt__ds_belongs(d, number, p, key);
+    return status;
+}
+
+static bool has_step(const ckpt__ds *d)
+{
+    const ckpt__index *x = ckpt__ds_index(d);
+    bool has = d->number_count > 0;
+    for (size_t i = 0; !has && i < x->tensor_count; i++)
+        has = i < d->keep_capacity && d->keep[i] && x->tensors[i].info.role == CKPT_ROLE_STEP;
+    return has;
+}
+
+static ckpt_status add_steps(ckpt__ds *d, const ckpt_value *settings, ckpt_error *err)
+{
+    const ckpt_value *step = settings && d->stage == 3 && !has_step(d) ? ckpt__ds_one_step(d, settings) : NULL;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && step && i < d->param_count; i++)
+        status = add_step(d, &d->params[i], step, err);
+    return status;
+}
+
 ckpt_status ckpt__ds_universal(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
 {
     const ckpt_value *settings = NULL;
@@ -239,6 +274,8 @@ ckpt_status ckpt__ds_universal(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error 
         status = add_weights(d, err);
     if (status == CKPT_OK)
         status = read_settings(d, &settings, err);
+    if (status == CKPT_OK)
+        status = add_steps(d, settings, err);
     if (status == CKPT_OK)
         status = note_others(d, err);
     return status == CKPT_OK ? ckpt__ds_values(d, settings, settings ? groups_in(settings) : NULL, err) : status;

@@ -244,6 +244,10 @@ static bool is_taken(const ckpt__ds *d, ckpt_str key)
     for (size_t i = 0; i < d->reader.entry_count; i++)
         if (ckpt__str_equal(e[i].key->text, key))
             return true;
+    const ckpt__index *x = ckpt__ds_index(d);
+    for (size_t i = 0; i < x->tensor_count; i++)
+        if (i < d->keep_capacity && d->keep[i] && ckpt__str_equal(x->tensors[i].info.name, key))
+            return true;
     return false;
 }
 
@@ -253,7 +257,7 @@ static ckpt_status put_outside(ckpt__ds *d, ckpt_str key, const ckpt_value *v, d
     keeper k = {d, err};
     ckpt_str name =
         is_taken(d, key) ? ckpt__arena_join(arena_of(d), ckpt__s("client_state."), key, (ckpt_str){NULL, 0}) : key;
-    if (!name.data)
+    if (!name.data || !v)
         return ckpt__ds_no_memory(err);
     put(outside, ckpt__value_str(arena_of(d), name.data, name.size), v);
     ckpt_status status = (ckpt_status)ckpt_value_walk(v, 0, keep_one, &k, err);
@@ -275,6 +279,14 @@ static ckpt_status put_client_state(ckpt__ds *d, dict *outside, ckpt_error *err)
     return status;
 }
 
+/* A loss scaler is an object of DeepSpeed's, which no other program builds: its attributes, as a dict. An enum is its number. */
+static const ckpt_value *plain(const ckpt__ds *d, const ckpt_value *v)
+{
+    if (v->kind == CKPT_V_OBJECT && v->state && v->state->kind == CKPT_V_DICT)
+        return ckpt__value_dict(arena_of(d), v->state->entries, v->state->entry_count);
+    return v->kind == CKPT_V_OBJECT && ckpt__ds_int(v) >= 0 ? ckpt__value_int(arena_of(d), ckpt__ds_int(v)) : v;
+}
+
 /* What the optimizer's file says beside the flat tensors and how they are laid out. */
 static ckpt_status put_rest(ckpt__ds *d, const ckpt_value *optimizer, dict *outside, ckpt_error *err)
 {
@@ -282,17 +294,15 @@ static ckpt_status put_rest(ckpt__ds *d, const ckpt_value *optimizer, dict *outs
         "base_optimizer_state",     "optimizer_state_dict", "single_partition_of_fp32_groups",
         "fp32_flat_groups",         "param_groups",         "param_slice_mappings",
         "param_alignment_paddings", "group_paddings",       "partition_count"};
-    dict rest = {.d = d};
-    for (size_t i = 0; optimizer && optimizer->kind == CKPT_V_DICT && i < optimizer->entry_count; i++) {
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && optimizer && optimizer->kind == CKPT_V_DICT && i < optimizer->entry_count;
+         i++) {
         const ckpt_value *key = optimizer->entries[i].key;
-        if (key->kind == CKPT_V_STR && !is_one_of(key->text, layout, sizeof layout / sizeof *layout))
-            put(&rest, key, optimizer->entries[i].value);
+        if (key->kind == CKPT_V_STR && !is_one_of(key->text, layout, sizeof layout / sizeof *layout) &&
+            !is_taken(d, key->text)) /* ds_version stands in both files */
+            status = put_outside(d, key->text, plain(d, optimizer->entries[i].value), outside, err);
     }
-    const bool any = rest.count > 0;
-    const ckpt_value *v = finish(&rest);
-    if (!v)
-        return ckpt__ds_no_memory(err);
-    return any ? put_outside(d, ckpt__s("optimizer_state_dict"), v, outside, err) : CKPT_OK;
+    return status;
 }
 
 static ckpt_status put_list(ckpt__ds *d, const dict *outside, ckpt_error *err)

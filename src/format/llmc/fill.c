@@ -36,23 +36,21 @@ static ckpt_status add_storage(reading *r, uint32_t file, uint64_t offset, uint6
     return CKPT_OK;
 }
 
-/* A tensor without its bytes yet; the root gets an entry for it. */
+/* A tensor without its bytes yet. The root has no value for it, as that of a native file. */
 static ckpt_status add_tensor(reading *r, ckpt_str name, ckpt_dtype dtype, uint32_t ndim, ckpt_role role,
                               ckpt_error *err)
 {
     ckpt__tensor *t = name.data ? ckpt__index_add_tensor(r->index) : NULL;
-    ckpt_value *value = ckpt__value_new(r->index->arena, CKPT_V_TENSOR);
     ckpt_key *key = ckpt__arena_alloc(r->index->arena, sizeof *key);
-    if (!t || !value || !key)
+    if (!t || !key)
         return no_memory(err);
     key->text = name;
-    value->tensor = r->index->tensor_count - 1;
     t->info.name = name;
     t->info.path = (ckpt_path){key, 1};
     t->info.dtype = dtype;
     t->info.ndim = ndim;
     t->info.role = role;
-    return put(r, name.data, value, err);
+    return CKPT_OK;
 }
 
 static ckpt_status add_weights(reading *r, uint32_t file, ckpt_error *err)
@@ -281,6 +279,18 @@ static ckpt_status put_values(reading *r, ckpt_error *err)
 
 /* ---- all of it */
 
+static ckpt_status tell_layout(const reading *r, ckpt_error *err)
+{
+    char text[80];
+    snprintf(text, sizeof text, "%s over %zu rank%s",
+             r->rank_count == 1 ? "whole"
+             : r->first->split  ? "ZeRO stage 1"
+                                : "replicated",
+             r->rank_count, r->rank_count == 1 ? "" : "s");
+    r->index->layout = ckpt__arena_copy(r->index->arena, text, strlen(text));
+    return r->index->layout ? CKPT_OK : no_memory(err);
+}
+
 ckpt_status ckpt__llmc_fill(ckpt__llmc *r, uint32_t model, ckpt_error *err)
 {
     ckpt_status status = add_weights(r, model, err);
@@ -294,5 +304,7 @@ ckpt_status ckpt__llmc_fill(ckpt__llmc *r, uint32_t model, ckpt_error *err)
     if (status == CKPT_OK && !(r->index->root = ckpt__value_dict(r->index->arena, r->entries, r->entry_count)))
         status = no_memory(err);
     r->index->step = r->first ? r->first->step : -1;
+    if (status == CKPT_OK && r->first)
+        status = tell_layout(r, err);
     return status == CKPT_OK ? ckpt__index_finish(r->index, err) : status;
 }

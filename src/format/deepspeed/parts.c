@@ -1,0 +1,108 @@
+/* format/deepspeed/parts.c - parts of a flat tensor as storages of their own. Parameters that lie side by side share no bytes, though the
+ * file has them in one storage: so each gets its own, and the CRC that the file has of all of them stands in a span. */
+#include "format/deepspeed/deepspeed.h"
+
+#include <stdlib.h>
+
+/* The span of a storage, made when first asked for. */
+static ckpt_status span_of(ckpt__ds *d, size_t storage, uint32_t *out, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    const size_t before = d->span_capacity;
+    if (!ckpt__grow(&d->spans, &d->span_capacity, storage + 1, sizeof *d->spans))
+        return ckpt__ds_no_memory(err);
+    if (d->span_capacity > before)
+        memset(d->spans + before, 0, (d->span_capacity - before) * sizeof *d->spans);
+    if (!d->spans[storage]) {
+        if (x->span_count >= UINT32_MAX - 1 ||
+            !ckpt__index_add_span(x, &x->storages[storage].extent, x->storages[storage].name))
+            return ckpt__ds_no_memory(err);
+        d->spans[storage] = (uint32_t)x->span_count;
+    }
+    *out = d->spans[storage] - 1;
+    return CKPT_OK;
+}
+
+/* The bytes lie in a file as they are. */
+static bool is_plain(const ckpt__extent *e)
+{
+    return e->coding == CKPT__STORED && !e->memory && !e->missing && !e->spanned;
+}
+
+ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, size_t *out, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    const uint64_t key[] = {storage, at, nbytes};
+    ckpt__extent e = x->storages[storage].extent;
+    *out = storage;
+    if (nbytes == 0 || nbytes >= e.size || !is_plain(&e))
+        return CKPT_OK;
+    if (!d->parts && !(d->parts = ckpt__hash_new(64)))
+        return ckpt__ds_no_memory(err);
+    if (ckpt__hash_get(d->parts, (const char *)key, sizeof key, out))
+        return CKPT_OK;
+    uint32_t span = 0;
+    ckpt_status status = e.has_crc ? span_of(d, storage, &span, err) : CKPT_OK;
+    ckpt__storage *s = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
+    const char *kept = s ? ckpt__arena_copy(x->arena, (const char *)key, sizeof key) : NULL;
+    *out = x->storage_count - 1;
+    if (status == CKPT_OK && (!kept || ckpt__hash_put(d->parts, kept, sizeof key, *out, NULL) < 0))
+        status = ckpt__ds_no_memory(err);
+    if (status < 0)
+        return status;
+    *s = x->storages[storage];
+    s->extent.spanned = e.has_crc;
+    s->extent.has_crc = false;
+    if (e.has_crc)
+        s->extent.span = span;
+    s->extent.checked = 0;
+    s->extent.offset = e.offset + at;
+    s->extent.length = s->extent.size = nbytes;
+    return CKPT_OK;
+}
+
+/* ---- devices: a rank's tag is its own device's */
+
+/* "cuda" of "cuda:1". */
+static ckpt_str type_of(ckpt_str tag)
+{
+    const char *colon = tag.data ? memchr(tag.data, ':', tag.size) : NULL;
+    return colon ? (ckpt_str){tag.data, (size_t)(colon - tag.data)} : tag;
+}
+
+/* Do two ranks have the same kind of device, and not the same one? *type: which. */
+static bool are_apart(const ckpt__ds *d, ckpt_str *type)
+{
+    ckpt_str first = {NULL, 0};
+    for (size_t r = 0; d->optims && r < d->ranks; r++) {
+        const ckpt_value *masters = d->optims[r].there ? ckpt__ds_masters(ckpt__ds_optimizer(&d->optims[r])) : NULL;
+        const ckpt__tensor *t = masters && masters->item_count ? ckpt__ds_tensor(d, masters->items[0]) : NULL;
+        if (!t || !t->info.device.data)
+            continue;
+        if (!first.data)
+            first = t->info.device;
+        else if (!ckpt__str_equal(first, t->info.device) && ckpt__str_equal(type_of(first), type_of(t->info.device))) {
+            *type = type_of(first);
+            return true;
+        }
+    }
+    return false;
+}
+
+void ckpt__ds_join_devices(ckpt__ds *d)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    ckpt_str type;
+    if (!are_apart(d, &type))
+        return;
+    for (size_t i = 0; i < x->storage_count; i++)
+        if (ckpt__str_equal(type_of(x->storages[i].device), type))
+            x->storages[i].device = type;
+    for (size_t i = 0; i < x->tensor_count; i++) {
+        ckpt_tensor_info *info = &x->tensors[i].info;
+        if (ckpt__str_equal(type_of(info->device), type) ||
+            (!info->device.data && ckpt__is_split(&x->tensors[i]) &&
+             ckpt__str_equal(type_of(x->storages[x->pieces[x->tensors[i].first_piece].storage].device), type)))
+            info->device = type;
+    }
+}
