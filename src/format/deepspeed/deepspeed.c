@@ -56,15 +56,16 @@ static ckpt_status has_files(const ckpt__source *source, const char *below, ckpt
 {
     ckpt__ds_tag tag;
     ckpt_status status = ckpt__ds_look(source, below, arena, &tag, err);
-    *is = status == CKPT_OK && is_there(&tag);
+    *is = is_there(&tag);
     ckpt__ds_tag_free(&tag);
-    return status;
+    return status == CKPT_E_FORMAT && *is ? CKPT_OK : status; /* two files of one rank: it is said when they are read */
 }
 
 typedef struct top {
     bool latest, universal;
     const char **folders; /* heap; names in the arena */
     size_t count, capacity;
+    const char *empty; /* a folder named as DeepSpeed's, without its files */
     ckpt__arena *arena;
 } top;
 
@@ -139,6 +140,8 @@ static ckpt_status find_tags(const ckpt__source *source, top *t, ckpt_error *err
         status = has_files(source, t->folders[i], t->arena, &is, err);
         if (is)
             t->folders[n++] = t->folders[i];
+        else if (step_of(t->folders[i]) >= 0)
+            t->empty = t->folders[i];
     }
     t->count = n;
     if (n)
@@ -162,6 +165,15 @@ static bool is_likely(const top *t)
     return named;
 }
 
+/* A folder that DeepSpeed alone names so, or its mark: what a save left that died early is no checkpoint of another program. */
+static bool has_empty_tag(const top *t)
+{
+    bool named = t->universal;
+    for (size_t i = 0; !named && i < t->count; i++)
+        named = step_of(t->folders[i]) >= 0;
+    return named;
+}
+
 static int bid(const ckpt__probe *probe)
 {
     enum { LIKELY = 87 };
@@ -171,8 +183,10 @@ static int bid(const ckpt__probe *probe)
     ckpt__arena *arena = ckpt__arena_new(0);
     top t = {.arena = arena};
     if (arena && has_files(probe->source, "", arena, &is, NULL) == CKPT_OK && !is &&
-        ckpt__source_each(probe->source, "", see, &t, NULL) == CKPT_OK && is_likely(&t))
-        is = find_tags(probe->source, &t, NULL) == CKPT_OK && t.count > 0;
+        ckpt__source_each(probe->source, "", see, &t, NULL) == CKPT_OK && is_likely(&t)) {
+        is = has_empty_tag(&t);
+        is = find_tags(probe->source, &t, NULL) == CKPT_OK && (is || t.count > 0);
+    }
     free(t.folders);
     ckpt__arena_free(arena);
     return is ? LIKELY : 0;
@@ -209,6 +223,20 @@ static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool
     return status;
 }
 
+static ckpt_status refuse_empty(const ckpt__ds *d, const top *t, const char *file, const char *below, ckpt_error *err)
+{
+    const int n = (int)strcspn(below, "/"), folder = t->empty ? (int)strcspn(t->empty, "/") : 0;
+    if (file)
+        return ckpt__fail(
+            err, CKPT_E_DAMAGED, d->label,
+            "%s names %.*s, which has no files of DeepSpeed, and no other folder has: the save did not finish, or "
+            "they lie elsewhere",
+            file, n, below);
+    return ckpt__fail(err, CKPT_E_DAMAGED, d->label,
+                      "%.*s has no files of DeepSpeed: the save did not finish, or they lie elsewhere", folder,
+                      t->empty ? t->empty : "");
+}
+
 static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *err)
 {
     const char *file = t->latest ? "latest" : t->universal ? "latest_universal" : NULL;
@@ -221,8 +249,7 @@ static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *er
     if (file && there)
         return say_others(d, t, below, true, err);
     if (t->count == 0)
-        return ckpt__fail(err, CKPT_E_DAMAGED, d->label, "%s names %s, and no such folder has files of DeepSpeed",
-                          file ? file : "nothing", *below ? below : "nothing");
+        return refuse_empty(d, t, file, below, err);
     const char *best = t->folders[t->count - 1];
     if (file)
         status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean",

@@ -96,7 +96,7 @@ static ckpt_status check_parts(const ckpt__ds *d, size_t group, uint64_t end, ck
 {
     uint64_t part, own, all, kept = 0, length;
     bool whole = true;
-    ckpt_status status;
+    ckpt_status status = CKPT_OK;
     if (!part_of(d, d->first_rank, group, &part) || !ckpt__mul(part, d->ranks, &all))
         return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name, "it has no flat masters of group %zu",
                           group);
@@ -104,8 +104,6 @@ static ckpt_status check_parts(const ckpt__ds *d, size_t group, uint64_t end, ck
         whole = whole && d->optims[r].there;
         if (!d->optims[r].there)
             continue;
-        if ((status = check_trim(d, r, group, part, end, err)) < 0)
-            return status;
         if (!part_of(d, r, group, &own) || own != part)
             return ckpt__fail(
                 err, CKPT_E_MISMATCH, d->optims[r].name,
@@ -121,7 +119,9 @@ static ckpt_status check_parts(const ckpt__ds *d, size_t group, uint64_t end, ck
     enum { WIDEST_ALIGNMENT = 4096 };
     if (all - end >= (uint64_t)WIDEST_ALIGNMENT * d->ranks)
         return wrong_size(d, group, all, end, err);
-    return CKPT_OK;
+    for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++)
+        status = d->optims[r].there ? check_trim(d, r, group, part, end, err) : CKPT_OK;
+    return status;
 }
 
 static ckpt_status lay_out_groups(ckpt__ds *d, ckpt_error *err)

@@ -63,7 +63,7 @@ static ckpt_status name_it(ckpt__ds *d, size_t tensor, ckpt_str name, ckpt_role 
     info->name = name;
     info->path = (ckpt_path){key, 1};
     info->role = role;
-    info->param = info->state_key = info->group = (ckpt_str){NULL, 0};
+    info->param = info->state_key = info->group = info->file = (ckpt_str){NULL, 0};
     return ckpt__ds_keep(d, tensor, err);
 }
 
