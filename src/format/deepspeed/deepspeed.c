@@ -516,6 +516,30 @@ static void release(ckpt__ds *d)
     free(d->numbers);
 }
 
+/* Without ZeRO the model's file has the optimizer's state too, as torch keeps it: it is a file of torch then, and *out its index.
+ * NULL: it is none such. */
+static ckpt_status read_plain(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt__index **out, ckpt_error *err)
+{
+    ckpt__read_request request = *d->reader.request;
+    *out = NULL;
+    if (!tag->plain || tag->optims || tag->universal || tag->layers || tag->experts || tag->highest_mp > 0)
+        return CKPT_OK;
+    ckpt_status status = ckpt__source_add(request.source, tag->plain, &request.file, err);
+    if (status == CKPT_OK)
+        status = request.members->read(&request, NULL, out, err);
+    if (status < 0)
+        return status;
+    const ckpt_value *optimizer = ckpt_value_get((*out)->root, "optimizer");
+    bool whole = optimizer && optimizer->kind == CKPT_V_DICT;
+    if (whole && !ckpt__report_merge((*out)->findings, ckpt__ds_index(d)->findings))
+        status = ckpt__ds_no_memory(err);
+    if (status == CKPT_OK && whole)
+        return CKPT_OK;
+    ckpt__index_free(*out);
+    *out = NULL;
+    return status;
+}
+
 static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
 {
     char label[256];
@@ -531,17 +555,20 @@ static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index
     ckpt_status status = find_below(&d, err);
     if (status == CKPT_OK)
         status = ckpt__ds_look(request->source, d.below, d.reader.index->arena, &tag, err);
+    ckpt__index *plain = NULL;
     if (status == CKPT_OK)
+        status = read_plain(&d, &tag, &plain, err);
+    if (status == CKPT_OK && !plain)
         status = read_tag(&d, &tag, err);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !plain)
         status = finish(&d, err);
     ckpt__ds_tag_free(&tag);
     release(&d);
     status = ckpt__index_refused(d.reader.index, status, label, err);
-    if (status < 0)
+    if (status < 0 || plain)
         ckpt__index_free(d.reader.index);
-    else
-        *out = d.reader.index;
+    if (status == CKPT_OK)
+        *out = plain ? plain : d.reader.index;
     return status;
 }
 

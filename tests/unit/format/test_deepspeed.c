@@ -862,6 +862,33 @@ START_TEST(what_is_not_read_is_refused_by_name)
 }
 END_TEST
 
+/* Without ZeRO one file has all. */
+START_TEST(without_zero_it_is_a_file_of_torch)
+{
+    static const flat shapes[] = {{"w", 2, {3, 4}}};
+    torch_file *t = begin_torch();
+    begin_dict(t);
+    key(t, "module");
+    begin_dict(t);
+    key(t, "w");
+    torch_tensor(t, 2, 3, 4, 1);
+    end_dict(t);
+    key(t, "optimizer");
+    put_adam(t, shapes, 1, 1, 0.1);
+    key_int(t, "global_steps", 7);
+    end_dict(t);
+    make_directory("global_step7");
+    below = "global_step7/";
+    write_torch(model_path(0, 0), t);
+    write_text(at("latest"), "global_step7");
+    opens(folder);
+    ck_assert_str_eq(ckpt_reader_format(reader), "torch");
+    size_t number;
+    tensor_named("module.w", &number);
+    tensor_named("optimizer.state.0.exp_avg", &number);
+}
+END_TEST
+
 /* A model's file whose param_shapes are what the function puts. */
 static void write_shapes(void (*put_them)(torch_file *t))
 {
@@ -1008,6 +1035,7 @@ int main(void)
     tcase_add_test(t, files_beside_the_tag_go_along);
     tcase_add_test(t, a_universal_checkpoint_is_whole);
     tcase_add_test(t, what_is_not_read_is_refused_by_name);
+    tcase_add_test(t, without_zero_it_is_a_file_of_torch);
     tcase_add_test(t, shapes_of_nonsense_are_refused);
     tcase_add_test(t, an_allocation_that_fails_is_said);
     suite_add_tcase(s, t);
