@@ -147,9 +147,12 @@ const ckpt_value *ckpt__ds_masters(const ckpt_value *optimizer);
 const ckpt_value *ckpt__ds_one_step(const ckpt__ds *d, const ckpt_value *optimizer);
 const ckpt_value *ckpt__ds_groups(const ckpt_value *optimizer); /* param_groups; NULL: none */
 
-/* ---- parts.c: the storage that is these bytes of `storage`, and nothing else; `storage` itself where it cannot be divided, or is
- * all of them. Asked twice it is the same one. */
-ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, size_t *out, ckpt_error *err);
+/* ---- parts.c: the storage that is these bytes of `storage`, and nothing else; `storage` itself where it cannot be divided, or
+ * where copy is 0 and it is all of them. Asked twice with one `copy` it is the same one. Tensors of several copies share no storage,
+ * though they have the same bytes: a torch file of them has each by itself. */
+enum { CKPT__DS_STATE = 0, CKPT__DS_WEIGHT = 1, CKPT__DS_STEP = 2 /* and the tensor's number */ };
+ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, uint64_t copy, size_t *out,
+                          ckpt_error *err);
 /* Where the ranks' tags say cuda:0, cuda:1, ..., what they hold together is on "cuda". After all tensors are made. */
 void ckpt__ds_join_devices(ckpt__ds *d);
 

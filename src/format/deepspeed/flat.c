@@ -229,6 +229,7 @@ ckpt_status ckpt__ds_lay_out(ckpt__ds *d, ckpt_error *err)
 /* Room for a piece a rank. */
 typedef struct cutter {
     ckpt__ds *d;
+    uint64_t copy; /* of the bytes: CKPT__DS_STATE or CKPT__DS_WEIGHT */
     ckpt__piece *pieces;
     int64_t (*boxes)[2];
 } cutter;
@@ -266,14 +267,14 @@ static void range_of(const ckpt__ds *d, const ckpt__ds_param *p, size_t r, uint6
 }
 
 /* A piece that is n elements of a rank's flat tensor, from element `at` on. */
-static ckpt_status set_piece(ckpt__ds *d, const ckpt__tensor *t, uint64_t at, uint64_t n, ckpt__piece *piece,
-                             ckpt_error *err)
+static ckpt_status set_piece(ckpt__ds *d, const ckpt__tensor *t, uint64_t at, uint64_t n, uint64_t copy,
+                             ckpt__piece *piece, ckpt_error *err)
 {
     const size_t size = ckpt_dtype_size(t->info.dtype);
     const uint64_t from = ((uint64_t)t->info.offset + at) * size;
     const size_t storage = t->storage;
     size_t part;
-    ckpt_status status = ckpt__ds_part(d, storage, from, n * size, &part, err);
+    ckpt_status status = ckpt__ds_part(d, storage, from, n * size, copy, &part, err);
     piece->storage = (uint32_t)part;
     piece->at = part == storage ? from : 0;
     piece->flags = CKPT__PIECE_FLAT;
@@ -306,7 +307,7 @@ static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, s
         c->boxes[*count][0] = (int64_t)lo;
         c->boxes[*count][1] = (int64_t)n;
         c->pieces[*count] = (ckpt__piece){.box = c->boxes[*count]};
-        ckpt_status status = set_piece(d, t, at, n, &c->pieces[*count], err);
+        ckpt_status status = set_piece(d, t, at, n, c->copy, &c->pieces[*count], err);
         if (status < 0)
             return status;
         ++*count;
@@ -369,6 +370,7 @@ ckpt_status ckpt__ds_weight_of_master(ckpt__ds *d, const ckpt__ds_param *p, ckpt
     cutter c;
     size_t number;
     ckpt_status status = begin_cutting(d, &c, err);
+    c.copy = CKPT__DS_WEIGHT;
     if (status == CKPT_OK)
         status = add(&c, p, (ckpt_str){NULL, 0}, name, CKPT_ROLE_PARAM, &number, err);
     end_cutting(&c);

@@ -29,35 +29,45 @@ static bool is_plain(const ckpt__extent *e)
     return e->coding == CKPT__STORED && !e->memory && !e->missing && !e->spanned;
 }
 
-ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, size_t *out, ckpt_error *err)
+/* The row of the part: of all of the storage it is another row of the same bytes. */
+static void cut(ckpt__storage *s, const ckpt__storage *from, uint64_t at, uint64_t nbytes, uint32_t span)
+{
+    *s = *from;
+    s->extent.checked = 0;
+    if (nbytes == from->extent.size)
+        return;
+    s->extent.spanned = from->extent.has_crc;
+    s->extent.has_crc = false;
+    if (s->extent.spanned)
+        s->extent.span = span;
+    s->extent.offset = from->extent.offset + at;
+    s->extent.length = s->extent.size = nbytes;
+}
+
+ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, uint64_t copy, size_t *out,
+                          ckpt_error *err)
 {
     ckpt__index *x = ckpt__ds_index(d);
-    const uint64_t key[] = {storage, at, nbytes};
-    ckpt__extent e = x->storages[storage].extent;
+    const uint64_t key[] = {storage, at, nbytes, copy};
+    const ckpt__extent e = x->storages[storage].extent;
+    const bool all = nbytes >= e.size;
     *out = storage;
-    if (nbytes == 0 || nbytes >= e.size || !is_plain(&e))
+    if (nbytes == 0 || (all ? copy == 0 || e.spanned : !is_plain(&e)))
         return CKPT_OK;
     if (!d->parts && !(d->parts = ckpt__hash_new(64)))
         return ckpt__ds_no_memory(err);
     if (ckpt__hash_get(d->parts, (const char *)key, sizeof key, out))
         return CKPT_OK;
     uint32_t span = 0;
-    ckpt_status status = e.has_crc ? span_of(d, storage, &span, err) : CKPT_OK;
+    ckpt_status status = e.has_crc && !all ? span_of(d, storage, &span, err) : CKPT_OK;
     ckpt__storage *s = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
     const char *kept = s ? ckpt__arena_copy(x->arena, (const char *)key, sizeof key) : NULL;
-    *out = x->storage_count - 1;
-    if (status == CKPT_OK && (!kept || ckpt__hash_put(d->parts, kept, sizeof key, *out, NULL) < 0))
+    if (status == CKPT_OK && (!kept || ckpt__hash_put(d->parts, kept, sizeof key, x->storage_count - 1, NULL) < 0))
         status = ckpt__ds_no_memory(err);
     if (status < 0)
         return status;
-    *s = x->storages[storage];
-    s->extent.spanned = e.has_crc;
-    s->extent.has_crc = false;
-    if (e.has_crc)
-        s->extent.span = span;
-    s->extent.checked = 0;
-    s->extent.offset = e.offset + at;
-    s->extent.length = s->extent.size = nbytes;
+    *out = x->storage_count - 1;
+    cut(s, &x->storages[storage], at, nbytes, span);
     return CKPT_OK;
 }
 

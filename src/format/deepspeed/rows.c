@@ -81,7 +81,7 @@ ckpt_status ckpt__ds_add(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, uint32_t 
 }
 
 /* One that is a part of a flat storage gets that part as its own. */
-static ckpt_status part_it(ckpt__ds *d, size_t tensor, ckpt_error *err)
+static ckpt_status part_it(ckpt__ds *d, size_t tensor, uint64_t copy, ckpt_error *err)
 {
     ckpt__index *x = ckpt__ds_index(d);
     const ckpt__tensor *t = &x->tensors[tensor];
@@ -90,7 +90,7 @@ static ckpt_status part_it(ckpt__ds *d, size_t tensor, ckpt_error *err)
     if (!t->whole || ckpt_dtype_size(t->info.dtype) == 0 || t->info.conj || t->info.neg ||
         !ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim))
         return CKPT_OK;
-    ckpt_status status = ckpt__ds_part(d, t->storage, at, t->info.nbytes, &part, err);
+    ckpt_status status = ckpt__ds_part(d, t->storage, at, t->info.nbytes, copy, &part, err);
     t = &x->tensors[tensor];
     return status < 0 || part == t->storage
                ? status
@@ -106,8 +106,11 @@ ckpt_status ckpt__ds_add_like(ckpt__ds *d, ckpt_str name, size_t tensor, ckpt_ro
         return ckpt__ds_no_memory(err);
     *number = x->tensor_count - 1;
     *t = x->tensors[tensor];
+    const uint64_t copy = role == CKPT_ROLE_STEP                                        ? CKPT__DS_STEP + *number
+                          : role == CKPT_ROLE_PARAM && t->info.role == CKPT_ROLE_MASTER ? CKPT__DS_WEIGHT
+                                                                                        : CKPT__DS_STATE;
     ckpt_status status = name_it(d, *number, name, role, err);
-    return status == CKPT_OK ? part_it(d, *number, err) : status;
+    return status == CKPT_OK ? part_it(d, *number, copy, err) : status;
 }
 
 ckpt_status ckpt__ds_add_empty(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, const ckpt__ds_param *p, ckpt_role role,

@@ -613,6 +613,8 @@ START_TEST(it_becomes_a_file_of_torch)
         ck_assert_uint_eq(tensor_named("optimizer.state.4.step", &number)->nbytes, 4);
         ck_assert_int_eq(ckpt_reader_read(reader, number, &step, 4, &err), CKPT_OK);
         ck_assert(step == 7);
+        const int64_t storage = tensor_named("optimizer.state.4.step", &number)->storage; /* each counts by itself */
+        ck_assert_int_ne(tensor_named("optimizer.state.3.step", &number)->storage, storage);
         ck_assert_str_eq(value_at("optimizer.param_groups.0.param_names.1")->text.data, "embed");
         anew();
     }
