@@ -216,6 +216,41 @@ START_TEST(several_files)
 }
 END_TEST
 
+/* Of whole and split tensors every second one goes: pieces, values and numbers of storages are those of the ones that stay. A value
+ * that is reached twice is numbered once. */
+START_TEST(tensors_that_are_left_out)
+{
+    const ckpt__piece pieces[] = {{.box = upper, .storage = 1}, {.box = lower, .storage = 2}};
+    const ckpt_value *items[7];
+    for (int i = 0; i < 3; i++) {
+        ck_assert(ckpt__index_set_view(ix, add("whole", CKPT_F32, 1), (size_t)i, (int64_t[]){16}, NULL, 0, &err) ==
+                  CKPT_OK);
+        ck_assert(ckpt__index_set_pieces(ix, add("split", CKPT_F32, 2), shape, pieces, 2, &err) == CKPT_OK);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        ckpt_value *v = ckpt__value_new(ix->arena, CKPT_V_TENSOR);
+        v->tensor = i;
+        items[i] = v;
+    }
+    items[6] = items[5];
+    ix->root = ckpt__value_list(ix->arena, CKPT_V_LIST, items, 7);
+    ck_assert(ckpt__index_finish(ix, &err) == CKPT_OK);
+    const bool keep[] = {false, true, false, false, true, true};
+    ck_assert(ckpt__index_keep(ix, keep, &err) == CKPT_OK);
+    ck_assert(ix->tensor_count == 3 && ix->piece_count == 4);
+    ck_assert(ckpt__is_split(&ix->tensors[0]) && ix->tensors[1].whole && ckpt__is_split(&ix->tensors[2]));
+    ck_assert(ix->tensors[1].storage == 2 && ix->tensors[1].info.storage == 0);
+    for (size_t i = 0; i < 4; i++)
+        ck_assert(ix->pieces[i].tensor == (i < 2 ? 0 : 2) && ix->pieces[i].storage == 1 + i % 2);
+    ck_assert(ix->tensors[0].first_piece == 0 && ix->tensors[2].first_piece == 2);
+    static const int now[] = {-1, 0, -1, -1, 1, 2, 2};
+    for (size_t i = 0; i < 7; i++) {
+        const ckpt_value *v = ix->root->items[i];
+        ck_assert(now[i] < 0 ? v->kind == CKPT_V_NONE : v->kind == CKPT_V_TENSOR && v->tensor == (size_t)now[i]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pieces");
@@ -229,6 +264,7 @@ int main(void)
     tcase_add_test(c, refusals);
     tcase_add_test(c, granules);
     tcase_add_test(c, several_files);
+    tcase_add_test(c, tensors_that_are_left_out);
     suite_add_tcase(s, c);
     return run_suite(s);
 }
