@@ -9,6 +9,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", DS_SKIP_CUDA_CHECK="1")
 
@@ -29,6 +30,7 @@ except ImportError as e:
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
 torch.set_num_threads(1)
 STEPS = 3
+KILLS = int(os.environ.get("DEEPSPEED_KILLS", 4))
 
 CASES = {
     "zero1-fp32-2": dict(stage=1, world=2),
@@ -181,8 +183,53 @@ def faults(what, folder):
         os.rename(f"{folder}.aside", f"{tag}/{name}")
 
 
+def saves_on(rank, world, case, folder):
+    """Saves again and again, until it is killed."""
+    with open(os.devnull, "w") as quiet:
+        os.dup2(quiet.fileno(), 1)
+        os.dup2(quiet.fileno(), 2)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(case["port"]), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    deepspeed.init_distributed("gloo", rank=rank, world_size=world)
+    net, opt = made(case)
+    engine, *_ = deepspeed.initialize(model=net, optimizer=opt, config=config(case))
+    for step in range(10000):
+        engine.backward(loss_of(engine, step, rank))
+        engine.step()
+        engine.save_checkpoint(folder)
+
+
+def killed(what, folder, case, wait):
+    """SIGKILL in the middle of a save: the step that `latest` names is read, it is whole, and a later one is called incomplete."""
+    started = mp.spawn(saves_on, (case["world"], case, folder), nprocs=case["world"], join=False)
+    while not os.path.exists(f"{folder}/latest"):
+        time.sleep(0.01)
+    time.sleep(wait)
+    for p in started.processes:
+        p.kill()
+    for p in started.processes:
+        p.join()
+    latest = open(f"{folder}/latest").read().strip()
+    tags = sorted((n for n in os.listdir(folder) if n.startswith("global_step")), key=lambda n: int(n[11:]))
+    status, doc = ask(INSPECT, "show", "--json", folder)
+    check(f"{what}: {latest} is read", status == 0 and doc.get("step") == int(latest[11:]), doc)
+    codes = [f["code"] for f in doc.get("findings", [])]
+    check(f"{what}: what is later is incomplete", ("incomplete-step" in codes) == (tags[-1] != latest), f"{tags} {doc}")
+    status, doc = ask(INSPECT, "verify", "--json", folder)
+    check(f"{what}: {latest} is whole", status == 0, doc)
+    for tag in tags[-3:]:
+        status, doc = ask(INSPECT, "verify", "--json", f"{folder}/{tag}")
+        check(f"{what}: {tag} is whole or named", status == 0 or tag == tags[-1] and tag != latest, doc)
+    return tags[-1] != latest
+
+
 def main():
+    dead = 0
     with checks.scratch() as work:
+        for number in range(KILLS):
+            what, case = f"kill {number}", dict(stage=1 + number % 3, world=2, port=29950 + number + os.getpid() % 40)
+            with section(what):
+                dead += killed(what, os.path.join(work, f"kill-{number}"), case, 0.11 + 0.037 * number)
+        print(f"{dead} of {KILLS} kills left a step that was not finished")
         for number, (what, case) in enumerate(CASES.items()):
             with section(what):
                 folder, case["port"] = os.path.join(work, what), 29610 + number + os.getpid() % 300

@@ -65,7 +65,7 @@ typedef struct top {
     bool latest, universal;
     const char **folders; /* heap; names in the arena */
     size_t count, capacity;
-    const char *empty; /* a folder named as DeepSpeed's, without its files */
+    const char *empty; /* the folder of the highest step that has none of the files */
     ckpt__arena *arena;
 } top;
 
@@ -140,7 +140,7 @@ static ckpt_status find_tags(const ckpt__source *source, top *t, ckpt_error *err
         status = has_files(source, t->folders[i], t->arena, &is, err);
         if (is)
             t->folders[n++] = t->folders[i];
-        else if (step_of(t->folders[i]) >= 0)
+        else if (step_of(t->folders[i]) >= (t->empty ? step_of(t->empty) : 0))
             t->empty = t->folders[i];
     }
     t->count = n;
@@ -206,6 +206,10 @@ static ckpt_status say(ckpt__ds *d, ckpt_severity severity, const char *code, co
 static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool named, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
+    if (t->empty && step_of(t->empty) > step_of(taken))
+        status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", NULL,
+                     "%.*s has no files of DeepSpeed, as a save leaves it that died early: %.*s is read", t->empty,
+                     taken, err);
     for (size_t i = 0; status == CKPT_OK && i < t->count; i++) {
         if (strcmp(t->folders[i], taken) == 0)
             continue;

@@ -714,6 +714,10 @@ START_TEST(the_tag_that_latest_names_is_read)
     ck_assert_int_eq(value_at("step")->integer, 7);
     ck_assert(has_finding("incomplete-step")); /* 9 has been written, and not to its end */
     write_text(at("latest"), "global_step9");
+    make_directory("global_step10"); /* killed before its first file */
+    opens(folder);
+    ck_assert(has_finding("incomplete-step"));
+    ck_assert_int_eq(rmdir(at("global_step10")), 0);
     opens(folder);
     ck_assert_int_eq(value_at("step")->integer, 9);
     ck_assert(has_finding("file-ignored") && !has_finding("incomplete-step"));
