@@ -361,7 +361,7 @@ static ckpt_status refuse(const ckpt__ds *d, const ckpt__ds_tag *t, ckpt_error *
 }
 
 /* Stage 3: a file a rank, of the model too. */
-static ckpt_status read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     d->models = calloc(d->ranks, sizeof *d->models);
@@ -434,7 +434,7 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
     if (status == CKPT_OK)
         status = ckpt__ds_check_doubles(d, err);
     if (status == CKPT_OK && d->stage == 3)
-        status = read_models(d, tag, err);
+        status = ckpt__ds_read_models(d, tag, err);
     if (status == CKPT_OK)
         status = ckpt__ds_weights(d, err);
     return status == CKPT_OK ? ckpt__ds_states_fill(d, err) : status;

@@ -166,6 +166,10 @@ ckpt_status ckpt__ds_states_fill(ckpt__ds *d, ckpt_error *err);
 /* A tensor of the masters' pieces, under the parameter's own name or that of another tied to it. */
 ckpt_status ckpt__ds_weight_of_master(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str name, ckpt_error *err);
 
+/* ---- the model's files of all ranks (deepspeed.c), and what they have of a frozen parameter of that size (weights.c): stage 3 */
+ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err);
+ckpt_status ckpt__ds_frozen(ckpt__ds *d, ckpt_str name, const ckpt_value *size, ckpt_error *err);
+
 /* ---- weights.c */
 ckpt_status ckpt__ds_weights(ckpt__ds *d, ckpt_error *err);
 

@@ -211,18 +211,35 @@ static ckpt_status add_weight(ckpt__ds *d, const ckpt_entry *e, ckpt_error *err)
     const ckpt_value *tied = ckpt_value_get(ckpt_value_get(d->model.root, "shared_params"), name.data);
     ckpt_str of = tied && tied->kind == CKPT_V_STR ? tied->text : name;
     if (!ckpt__hash_get(d->by_name, of.data, of.size, &at)) {
-        const bool empty = t->info.ndim == 1 && t->info.shape[0] == 0;
-        return empty ? ckpt__survey_pieces(ckpt__ds_index(d)->findings, name, 0, 0, err)
-                     : ckpt__ds_add_like(d, name, e->value->tensor, t->info.role, &made, err);
+        const ckpt_value *frozen = ckpt_value_get(ckpt_value_get(d->model.root, "frozen_param_shapes"), name.data);
+        return frozen ? ckpt__ds_frozen(d, name, frozen, err)
+                      : ckpt__ds_add_like(d, name, e->value->tensor, t->info.role, &made, err);
     }
     number = master_of(d, &d->params[at]);
     return number == SIZE_MAX ? CKPT_OK : ckpt__ds_add_like(d, name, number, CKPT_ROLE_PARAM, &made, err);
 }
 
-static ckpt_status add_weights(ckpt__ds *d, ckpt_error *err)
+/* Frozen parameters are in the model's files of the ranks that saved, as without a universal checkpoint. */
+static ckpt_status read_frozen(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    enum { MOST_RANKS = 1 << 16 };
+    const ckpt_value *frozen = ckpt_value_get(d->model.root, "frozen_param_shapes");
+    const int64_t ranks = ckpt__ds_int(ckpt_value_get(d->model.root, "dp_world_size"));
+    if (!frozen || frozen->kind != CKPT_V_DICT || frozen->entry_count == 0)
+        return CKPT_OK;
+    if (ranks < 1 || ranks > MOST_RANKS)
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, d->model.name,
+            "it has frozen parameters, which the files of all ranks have in parts, and its dp_world_size is %lld",
+            (long long)ranks);
+    d->ranks = (size_t)ranks;
+    return ckpt__ds_read_models(d, tag, err);
+}
+
+static ckpt_status add_weights(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
 {
     const ckpt_value *module = ckpt_value_get(d->model.root, "module");
-    ckpt_status status = CKPT_OK;
+    ckpt_status status = read_frozen(d, tag, err);
     for (size_t i = 0; status == CKPT_OK && module && module->kind == CKPT_V_DICT && i < module->entry_count; i++)
         status = add_weight(d, &module->entries[i], err);
     return status;
@@ -271,7 +288,7 @@ ckpt_status ckpt__ds_universal(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error 
     for (size_t i = 0; status == CKPT_OK && i < d->param_count; i++)
         status = read_param(d, &d->params[i], err);
     if (status == CKPT_OK && d->stage == 3)
-        status = add_weights(d, err);
+        status = add_weights(d, tag, err);
     if (status == CKPT_OK)
         status = read_settings(d, &settings, err);
     if (status == CKPT_OK)

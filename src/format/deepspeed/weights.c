@@ -98,7 +98,7 @@ static ckpt_status add_frozen(ckpt__ds *d, const ckpt__ds_param *p, ckpt_error *
     return status;
 }
 
-static ckpt_status add_frozen_of(ckpt__ds *d, ckpt_str name, const ckpt_value *size, ckpt_error *err)
+ckpt_status ckpt__ds_frozen(ckpt__ds *d, ckpt_str name, const ckpt_value *size, ckpt_error *err)
 {
     ckpt__ds_param p = {.name = name};
     char shown[300];
@@ -119,7 +119,7 @@ static ckpt_status add_stage_3(ckpt__ds *d, ckpt_str name, const ckpt_value *v, 
     const ckpt__ds_param *p = param_of(d, tied && tied->kind == CKPT_V_STR ? tied->text : name);
     if (p)
         return ckpt__ds_weight_of_master(d, p, name, err);
-    return frozen ? add_frozen_of(d, name, frozen, err) : add_own(d, name, v, err);
+    return frozen ? ckpt__ds_frozen(d, name, frozen, err) : add_own(d, name, v, err);
 }
 
 /* ---- both */

@@ -837,6 +837,7 @@ START_TEST(a_universal_checkpoint_is_whole)
             ck_assert(step == 7);
         }
         expect_param("tied", WEIGHT, 1, CKPT_ROLE_PARAM);
+        expect_values("pos", FROZEN, 0, 2, 3, 3, CKPT_ROLE_PARAM);
         ck_assert(value_at("optimizer.groups.1.lr")->real == 1.5);
         anew();
     }
