@@ -17,9 +17,6 @@ enum sign {
     RANK_METADATA,
     DISTCP,
     DCP_HF,
-    COMMON,
-    ITERATION,
-    MP_FOLDER,
     MP_FILE,
     MP_STATES,
     ZERO_STATES,
@@ -42,9 +39,6 @@ static const char *const names[SIGNS] = {
     [RANK_METADATA] = "__#.metadata",
     [DISTCP] = "*.distcp",
     [DCP_HF] = "shard-#-model-#-of-#.safetensors",
-    [COMMON] = "common.pt",
-    [ITERATION] = "latest_checkpointed_iteration.txt",
-    [MP_FOLDER] = "mp_rank_#*/",
     [MP_FILE] = "mp_rank_*",
     [MP_STATES] = "mp_rank_#_model_states.pt",
     [ZERO_STATES] = "*zero_pp_rank_#_mp_rank_*",
@@ -69,8 +63,6 @@ static const struct row {
 } rows[] = {
 #define IS(a) { (a) + 1, 0 }
 #define BOTH(a, b) { (a) + 1, (b) + 1 }
-    { BOTH(COMMON, METADATA), "torch-dist", "a Megatron checkpoint (torch_dist)", "Megatron-LM with --load DIR, DIR being the directory above" },
-    { IS(ITERATION), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR; tools/checkpoint/convert.py of Megatron-LM changes its sizes" },
     { BOTH(TRAINER_STATE, GLOBAL_STEP), "deepspeed", "a checkpoint of the HF Trainer with DeepSpeed",
       "trainer.train(resume_from_checkpoint=DIR) with the same DeepSpeed configuration; the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
     { BOTH(ZERO_FOLDER, MP_STATES), "universal", "a DeepSpeed universal checkpoint",
@@ -84,7 +76,6 @@ static const struct row {
     { IS(MP_STATES), "deepspeed", "a DeepSpeed checkpoint", "engine.load_checkpoint(DIR), DIR being the directory above; its module is in the model's file" },
     { BOTH(DEEPSPEED_SCRIPT, ACCELERATE_TAG), "deepspeed", "what accelerator.save_state wrote with DeepSpeed",
       "accelerator.load_state(DIR); the weights in one file: python DIR/zero_to_fp32.py DIR OUT, which is read here" },
-    { IS(MP_FOLDER), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR, DIR being the directory above" },
     { IS(MP_FILE), "deepspeed", "a checkpoint of DeepSpeed or Megatron", "the program that wrote it" },
     { IS(RANK_METADATA), "dcp", "a PyTorch distributed checkpoint (DCP), with a list for each rank",
       DCP_HOW " (dcp_to_torch reads the list of rank 0 alone)" },
