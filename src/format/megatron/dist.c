@@ -97,12 +97,27 @@ static bool is_bucket(ckpt_str name)
     return ckpt__str_holds(name, ".gbuf_idx_") && ckpt__str_begins(name, "optimizer");
 }
 
+/* Of a tensor within a value: of an object's record, or of common.pt. */
+static void set_value_role(ckpt_tensor_info *t)
+{
+    const ckpt_str last = ckpt__str_last(t->name);
+    if (ckpt__str_begins(t->name, "rng_state") || ckpt__str_ends(last, "rng_state"))
+        t->role = CKPT_ROLE_RNG;
+    else if (ckpt__str_is(last, "step") || ckpt__str_is(last, "common_step"))
+        t->role = CKPT_ROLE_STEP;
+    else
+        t->role = ckpt__str_begins(t->name, "optimizer") ? CKPT_ROLE_OPTIM : CKPT_ROLE_OTHER;
+    t->param = t->state_key = t->group = (ckpt_str){NULL, 0};
+}
+
 static void set_role(ckpt_tensor_info *t)
 {
     ckpt_str param, kind;
     ckpt_role role;
-    if (t->path.count != 1 || t->inside)
+    if (t->path.count != 1 || t->inside) {
+        set_value_role(t);
         return;
+    }
     if (ckpt__meg_moment(t->name, &param, &kind, &role)) {
         t->role = role;
         t->param = param;
@@ -202,7 +217,10 @@ static ckpt_status read_common(dist *d, ckpt_error *err)
         ckpt__index_free(part);
         return lack_common(d, name, status, &why, err);
     }
+    const size_t first = d->index->tensor_count;
     status = ckpt__meg_absorb(d->index, part, name, err);
+    for (size_t i = first; status == CKPT_OK && i < d->index->tensor_count; i++)
+        set_value_role(&d->index->tensors[i].info);
     return status == CKPT_OK ? join_roots(d, root, name, err) : status;
 }
 
