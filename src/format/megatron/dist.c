@@ -30,10 +30,11 @@ static ckpt_status check_backend(dist *d, const ckpt_value *v, const char *label
     d->says_common = !common || (common->kind == CKPT_V_STR && ckpt__str_is(common->text, "torch"));
     if (!backend || backend->kind != CKPT_V_STR || ckpt__str_is(backend->text, "torch_dist"))
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
-                      "its tensors are saved by the backend '%s' of Megatron, and torch_dist alone is read: load it with "
-                      "Megatron-LM and save it with --ckpt-format torch_dist",
-                      ckpt__escape(shown, sizeof shown, backend->text.data, backend->text.size));
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, label,
+        "its tensors are saved by the backend '%s' of Megatron, and torch_dist alone is read: load it with "
+        "Megatron-LM and save it with --ckpt-format torch_dist",
+        ckpt__escape(shown, sizeof shown, backend->text.data, backend->text.size));
 }
 
 static ckpt_status read_backend(dist *d, ckpt_error *err)
@@ -70,9 +71,10 @@ bool ckpt__meg_moment(ckpt_str name, ckpt_str *param, ckpt_str *kind, ckpt_role 
     static const struct {
         const char *key, *kind;
         ckpt_role role;
-    } kinds[] = {{"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},    {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
-                 {"param", "master", CKPT_ROLE_MASTER},        {"fp32_param", "master", CKPT_ROLE_MASTER},
-                 {"master_param", "master", CKPT_ROLE_MASTER}, {"momentum_buffer", "momentum_buffer", CKPT_ROLE_MOMENTUM}};
+    } kinds[] = {
+        {"exp_avg", "exp_avg", CKPT_ROLE_EXP_AVG},    {"exp_avg_sq", "exp_avg_sq", CKPT_ROLE_EXP_AVG_SQ},
+        {"param", "master", CKPT_ROLE_MASTER},        {"fp32_param", "master", CKPT_ROLE_MASTER},
+        {"master_param", "master", CKPT_ROLE_MASTER}, {"momentum_buffer", "momentum_buffer", CKPT_ROLE_MOMENTUM}};
     static const char head[] = "optimizer.state.";
     const char *at = name.data ? memmem(name.data, name.size, head, sizeof head - 1) : NULL;
     if (!at || (at != name.data && at[-1] != '.'))
@@ -159,7 +161,8 @@ static ckpt_status join_roots(dist *d, const ckpt_value *common, const char *nam
     if (!common || common->kind != CKPT_V_DICT)
         return ckpt__fail(err, CKPT_E_FORMAT, name, "it holds no dict, as Megatron writes it");
     if (!list || list->kind != CKPT_V_DICT)
-        return ckpt__fail(err, CKPT_E_FORMAT, name, "the list beside it is of no dict of tensors, as Megatron writes it");
+        return ckpt__fail(err, CKPT_E_FORMAT, name,
+                          "the list beside it is of no dict of tensors, as Megatron writes it");
     for (size_t i = 0; i < common->entry_count; i++) {
         const ckpt_value *key = common->entries[i].key;
         char *text = key->kind == CKPT_V_STR ? ckpt__arena_copy(x->arena, key->text.data, key->text.size) : NULL;
@@ -250,7 +253,8 @@ static ckpt_status note_buckets(dist *d, ckpt_error *err)
 /* "fully_sharded_model_space", in the optimizer's values or in those about all. */
 static bool is_model_space(const ckpt_value *root)
 {
-    const ckpt_value *content = ckpt_value_get(root, "content_metadata"), *optimizer = ckpt_value_get(root, "optimizer");
+    const ckpt_value *content = ckpt_value_get(root, "content_metadata"),
+                     *optimizer = ckpt_value_get(root, "optimizer");
     const ckpt_value *says[] = {content ? ckpt_value_get(content, "distrib_optim_sharding_type") : NULL,
                                 optimizer ? ckpt_value_get(optimizer, "param_state_sharding_type") : NULL};
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)

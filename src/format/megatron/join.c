@@ -66,22 +66,25 @@ static ckpt_status number_layers(const ckpt__meg *m, int64_t *first, ckpt_error 
         sum += r ? first[p] : 0;
     }
     if (two && m->pp > 1)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->label,
-                          "its model has several stacks of layers, cut over %zu pipeline stages, and such checkpoints are not "
-                          "read in this layout: save it with Megatron-LM and --ckpt-format torch_dist",
-                          m->pp);
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, m->label,
+            "its model has several stacks of layers, cut over %zu pipeline stages, and such checkpoints are not "
+            "read in this layout: save it with Megatron-LM and --ckpt-format torch_dist",
+            m->pp);
     if (!two && stack.data && known && (lost ? sum > all : sum != all))
-        return ckpt__fail(err, CKPT_E_MISMATCH, m->label,
-                          "its %zu pipeline stages have %lld layers together, and the arguments say %lld: these are not the "
-                          "files of one run",
-                          m->pp, (long long)sum, (long long)all);
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, m->label,
+            "its %zu pipeline stages have %lld layers together, and the arguments say %lld: these are not the "
+            "files of one run",
+            m->pp, (long long)sum, (long long)all);
     if (lost > 1 || (lost && !known)) /* then each has as many as another, or nothing is known */
         for (size_t p = 0; p < m->pp; p++)
             if (!known || all % (int64_t)m->pp || (first[p] >= 0 && first[p] != all / (int64_t)m->pp))
-                return ckpt__fail(err, CKPT_E_DAMAGED, m->label,
-                                  "%zu of its %zu pipeline stages are missing, and how many layers each had is not known: the "
-                                  "layers of the others cannot be numbered",
-                                  lost, m->pp);
+                return ckpt__fail(
+                    err, CKPT_E_DAMAGED, m->label,
+                    "%zu of its %zu pipeline stages are missing, and how many layers each had is not known: the "
+                    "layers of the others cannot be numbered",
+                    lost, m->pp);
     int64_t at = 0;
     for (size_t p = 0; p < m->pp; p++) {
         const int64_t own = first[p] >= 0 ? first[p] : lost > 1 ? all / (int64_t)m->pp : all - sum;
@@ -115,9 +118,10 @@ static ckpt_status check_parts(const ckpt__meg *m, const ckpt__meg_rank *a, cons
 {
     char name[300];
     if (a->param_count != b->param_count)
-        return ckpt__fail(err, CKPT_E_MISMATCH, b->folder,
-                          "its part of the model has %zu tensors, and that of %s has %zu: these are not the files of one run",
-                          b->param_count, a->folder, a->param_count);
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, b->folder,
+            "its part of the model has %zu tensors, and that of %s has %zu: these are not the files of one run",
+            b->param_count, a->folder, a->param_count);
     for (size_t i = 0; i < a->param_count; i++) {
         const ckpt_tensor_info *x = part_of(m, a, i), *y = part_of(m, b, i);
         if (!ckpt__str_equal(x->name, y->name) || x->dtype != y->dtype || x->ndim != y->ndim)
@@ -188,10 +192,11 @@ ckpt_status ckpt__meg_find_params(ckpt__meg *m, ckpt_error *err)
     ckpt_status status = first && m->stages && m->by_name ? number_layers(m, first, err) : ckpt__meg_no_memory(err);
     if (status == CKPT_OK && ckpt__meg_int(m->args, "num_query_groups", &groups) &&
         is_true(m->args, "group_query_attention") && groups > 0 && (uint64_t)groups < m->tp)
-        status = ckpt__fail(err, CKPT_E_UNSUPPORTED, m->label,
-                            "its %lld groups of keys and values are shared by %zu tensor-parallel ranks, and such checkpoints "
-                            "are not read in this layout: save it with Megatron-LM and --ckpt-format torch_dist",
-                            (long long)groups, m->tp);
+        status = ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, m->label,
+            "its %lld groups of keys and values are shared by %zu tensor-parallel ranks, and such checkpoints "
+            "are not read in this layout: save it with Megatron-LM and --ckpt-format torch_dist",
+            (long long)groups, m->tp);
     for (size_t p = 0; status == CKPT_OK && p < m->pp; p++)
         status = find_of_stage(m, p, first[p], err);
     free(first);
@@ -216,9 +221,10 @@ static ckpt_status misfit(const joining *j, const ckpt_tensor_info *t, const cha
     char name[300], one[120], other[120];
     ckpt__shape_text(one, sizeof one, j->one->shape, j->one->ndim);
     ckpt__shape_text(other, sizeof other, t->shape, t->ndim);
-    return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, j->of->name.data, j->of->name.size),
-                      "its parts have the shapes %s and %s, %s: these are not the files of one run, or another program cut it",
-                      one, other, what);
+    return ckpt__fail(
+        err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, j->of->name.data, j->of->name.size),
+        "its parts have the shapes %s and %s, %s: these are not the files of one run, or another program cut it", one,
+        other, what);
 }
 
 /* Does each part have the shape that the others have? A cut is into equal parts. */
@@ -227,8 +233,7 @@ static ckpt_status check_shape(const joining *j, size_t part, ckpt_error *err)
     const ckpt__tensor *t = &j->m->index->tensors[part];
     char name[300];
     if (!t->whole || ckpt_dtype_size(t->info.dtype) == 0)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED,
-                          ckpt__escape(name, sizeof name, j->of->name.data, j->of->name.size),
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(name, sizeof name, j->of->name.data, j->of->name.size),
                           "a rank's part of it is no dense tensor with elements of whole bytes");
     if (t->info.dtype != j->one->dtype || !ckpt__same_shape(t->info.shape, t->info.ndim, j->one->shape, j->one->ndim))
         return misfit(j, &t->info, "where equal ones are expected", err);
@@ -359,18 +364,19 @@ static ckpt_status check_gate(const ckpt__meg *m, const ckpt__meg_param *p, cons
     int64_t ffn;
     uint64_t rows;
     char name[300];
-    const bool fc1 = ckpt__str_ends(p->name, ".mlp.linear_fc1.weight") || ckpt__str_ends(p->name, ".mlp.dense_h_to_4h.weight");
+    const bool fc1 =
+        ckpt__str_ends(p->name, ".mlp.linear_fc1.weight") || ckpt__str_ends(p->name, ".mlp.dense_h_to_4h.weight");
     if (!fc1 || t->ndim != 2 || !ckpt__meg_int(m->args, "ffn_hidden_size", &ffn) || ffn <= 0 ||
         !ckpt__mul((uint64_t)t->shape[0], m->tp, &rows))
         return CKPT_OK;
     const bool gated = p->cut.blocks == 2;
     if (rows != (uint64_t)ffn * (gated ? 1 : 2))
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
-                      "its parts have %llu rows together and ffn_hidden_size is %lld, so it is %s; the arguments say that it is "
-                      "(swiglu: %s)",
-                      (unsigned long long)rows, (long long)ffn, gated ? "not gated" : "gated",
-                      gated ? "True" : "False, or nothing");
+    return ckpt__fail(
+        err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
+        "its parts have %llu rows together and ffn_hidden_size is %lld, so it is %s; the arguments say that it is "
+        "(swiglu: %s)",
+        (unsigned long long)rows, (long long)ffn, gated ? "not gated" : "gated", gated ? "True" : "False, or nothing");
 }
 
 static ckpt_status settle_cut(ckpt__meg *m, ckpt__meg_param *p, const size_t *parts, ckpt_error *err)
@@ -384,10 +390,11 @@ static ckpt_status settle_cut(ckpt__meg *m, ckpt__meg_param *p, const size_t *pa
         p->cut = (ckpt__meg_cut){true, -1, 1};
     if (p->cut.known)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
-                      "how it is cut over %zu tensor-parallel ranks is not known: its name is none of Megatron's, and no file "
-                      "says it. Save it with Megatron-LM and --ckpt-format torch_dist",
-                      m->tp);
+    return ckpt__fail(
+        err, CKPT_E_UNSUPPORTED, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
+        "how it is cut over %zu tensor-parallel ranks is not known: its name is none of Megatron's, and no file "
+        "says it. Save it with Megatron-LM and --ckpt-format torch_dist",
+        m->tp);
 }
 
 static void parts_of(const ckpt__meg *m, const ckpt__meg_param *p, size_t *parts)

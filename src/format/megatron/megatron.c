@@ -169,11 +169,11 @@ static ckpt_status read_tracker(const choice *c, int64_t *step, ckpt_error *err)
             n--;
         *step = -1;
         if (!(n == 7 && memcmp(at, "release", 7) == 0) && (n > 18 || !ckpt__parse_i64(at, n, step) || *step < 0))
-            status =
-                ckpt__fail(err, CKPT_E_FORMAT, ckpt__source_label(c->request->source, file, label, sizeof label),
-                           "it says '%s', where the number of a step or the word release is expected. Give the step's own "
-                           "directory (iter_...)",
-                           ckpt__escape(shown, sizeof shown, at, n));
+            status = ckpt__fail(
+                err, CKPT_E_FORMAT, ckpt__source_label(c->request->source, file, label, sizeof label),
+                "it says '%s', where the number of a step or the word release is expected. Give the step's own "
+                "directory (iter_...)",
+                ckpt__escape(shown, sizeof shown, at, n));
     }
     ckpt__buf_free(&text);
     return status;
@@ -189,10 +189,11 @@ static ckpt_status lack_step(choice *c, ckpt__meg_place *place, ckpt_error *err)
             best = c->names.steps[i];
     if (best >= 0)
         snprintf(others, sizeof others, "there is the step before it, iter_%07lld", (long long)best);
-    snprintf(text, sizeof text,
-             "%s names %s as the step that was written last, which is missing, with all that it had; %s. Copy it from where "
-             "it was saved, or give the directory of another step",
-             TRACKER, place->folder, others);
+    snprintf(
+        text, sizeof text,
+        "%s names %s as the step that was written last, which is missing, with all that it had; %s. Copy it from where "
+        "it was saved, or give the directory of another step",
+        TRACKER, place->folder, others);
     if (!ckpt__meg_goes_on(c->request) || best < 0)
         return ckpt__fail(err, CKPT_E_DAMAGED, c->label, "%s", text);
     set_folder(place, best);
@@ -219,9 +220,10 @@ static ckpt_status say_others(choice *c, const ckpt__meg_place *place, ckpt_erro
         }
     }
     if (ok && earlier)
-        ok = ckpt__report_add(c->findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "to look at it, give its directory",
-                              "there are %zu other steps, the newest of them iter_%07lld; %s is read", earlier,
-                              (long long)before, place->folder);
+        ok =
+            ckpt__report_add(c->findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "to look at it, give its directory",
+                             "there are %zu other steps, the newest of them iter_%07lld; %s is read", earlier,
+                             (long long)before, place->folder);
     return ok ? CKPT_OK : ckpt__meg_no_memory(err);
 }
 
@@ -277,10 +279,8 @@ ckpt_status ckpt__meg_part(const ckpt__read_request *request, const char *name, 
                            ckpt_error *err)
 {
     char label[256];
-    ckpt__read_request own = {.source = request->source,
-                              .salvage = request->salvage,
-                              .arena = into->arena,
-                              .members = request->members};
+    ckpt__read_request own = {
+        .source = request->source, .salvage = request->salvage, .arena = into->arena, .members = request->members};
     *part = NULL;
     ckpt_status status = ckpt__source_add(own.source, name, &own.file, err);
     if (status < 0)

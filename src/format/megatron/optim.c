@@ -121,7 +121,8 @@ static bool find_states(ckpt__meg_rank *r)
 
 static const ckpt_tensor_info *tensor_of(const ckpt__meg *m, const ckpt_value *v)
 {
-    return v && v->kind == CKPT_V_TENSOR && v->tensor < m->index->tensor_count ? &m->index->tensors[v->tensor].info : NULL;
+    return v && v->kind == CKPT_V_TENSOR && v->tensor < m->index->tensor_count ? &m->index->tensors[v->tensor].info
+                                                                               : NULL;
 }
 
 /* Each tensor of a parameter's state is of its shape, or a number. */
@@ -146,8 +147,8 @@ static const ckpt_value *master_of(const optimizer *o, size_t group, const membe
     return ckpt__is_list(list) && own->master < list->item_count ? list->items[own->master] : NULL;
 }
 
-static bool check_masters(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *o, size_t group, const member *members,
-                          size_t count)
+static bool check_masters(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *o, size_t group,
+                          const member *members, size_t count)
 {
     size_t halves = 0;
     if (!o->masters)
@@ -161,10 +162,12 @@ static bool check_masters(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer
         if (members[k].master == SIZE_MAX)
             continue;
         if (!t || !ckpt__same_shape(t->shape, t->ndim, p->shape, p->ndim))
-            return refuse(m, r, "a master weight has another shape than the parameter that has its place in the model's order");
+            return refuse(
+                m, r, "a master weight has another shape than the parameter that has its place in the model's order");
         halves++;
     }
-    return halves == o->masters->items[group]->item_count || refuse(m, r, "there are more master weights than parameters");
+    return halves == o->masters->items[group]->item_count ||
+           refuse(m, r, "there are more master weights than parameters");
 }
 
 static bool check_group(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *o, size_t group, const member *members,
@@ -175,8 +178,8 @@ static bool check_group(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *
     if (!ids || !ckpt__is_list(ids))
         return refuse(m, r, "a group of the optimizer has no list of parameters");
     if (ids->item_count != count) {
-        snprintf(text, sizeof text, "group %zu of the optimizer has %zu parameters, and the model has %zu for it", group,
-                 ids->item_count, count);
+        snprintf(text, sizeof text, "group %zu of the optimizer has %zu parameters, and the model has %zu for it",
+                 group, ids->item_count, count);
         return refuse(m, r, text);
     }
     for (size_t k = 0; k < count; k++) {
@@ -214,10 +217,11 @@ static ckpt_status take_said(const ckpt__meg_rank *r, ckpt__meg_param *p, ckpt__
 {
     char name[300];
     if (p->cut.known && !same_cut(p->cut, said))
-        return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
-                          "by its name it is cut along dimension %d in %lld blocks, and its master weight in %s says %d and "
-                          "%lld (-1: not cut): which of them holds is not known",
-                          p->cut.dim, (long long)p->cut.blocks, r->folder, said.dim, (long long)said.blocks);
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
+            "by its name it is cut along dimension %d in %lld blocks, and its master weight in %s says %d and "
+            "%lld (-1: not cut): which of them holds is not known",
+            p->cut.dim, (long long)p->cut.blocks, r->folder, said.dim, (long long)said.blocks);
     p->cut = said;
     return CKPT_OK;
 }
@@ -303,7 +307,8 @@ static ckpt_str name_of(const ckpt__meg *m, ckpt_str param, ckpt_str key)
 }
 
 /* What the ranks of a stage have of one key of a parameter. master: of its master; else of its state. */
-static const ckpt_value *value_of(const work *w, const ckpt__meg_rank *r, size_t group, size_t k, ckpt_str key, bool master)
+static const ckpt_value *value_of(const work *w, const ckpt__meg_rank *r, size_t group, size_t k, ckpt_str key,
+                                  bool master)
 {
     const optimizer o = optimizer_of(r);
     if (master)
@@ -400,7 +405,8 @@ static const ckpt_value *make_group(const ckpt__meg *m, const names *of)
 {
     ckpt__arena *a = m->index->arena;
     ckpt_entry *entries = ckpt__arena_array(a, of->group->entry_count + 1, sizeof *entries);
-    const ckpt_value *list = ckpt__value_list(a, CKPT_V_LIST, of->items, of->count), *key = ckpt__value_str(a, "params", 6);
+    const ckpt_value *list = ckpt__value_list(a, CKPT_V_LIST, of->items, of->count),
+                     *key = ckpt__value_str(a, "params", 6);
     size_t n = 0;
     if (!entries || !list || !key)
         return NULL;

@@ -138,10 +138,11 @@ static ckpt_status check_same(const ckpt__meg *m, const ckpt_value *root, const 
     const ckpt_value *args = ckpt_value_get(root, "args");
     int64_t x, y;
     if (differs(root, m->first->root, "iteration", &x, &y))
-        return ckpt__fail(err, CKPT_E_MISMATCH, name,
-                          "it is of iteration %lld, and the part in %s is of iteration %lld: these are not the files of one "
-                          "step",
-                          (long long)x, m->first->folder, (long long)y);
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, name,
+            "it is of iteration %lld, and the part in %s is of iteration %lld: these are not the files of one "
+            "step",
+            (long long)x, m->first->folder, (long long)y);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (differs(args, m->args, keys[i], &x, &y))
             return ckpt__fail(err, CKPT_E_MISMATCH, name,
@@ -156,24 +157,28 @@ static ckpt_status check_kind(const ckpt__meg *m, const ckpt_value *root, const 
     int64_t step, size;
     const ckpt_value *args = ckpt_value_get(root, "args");
     if (root->entry_count > MOST_KEYS)
-        return ckpt__fail(err, CKPT_E_LIMIT, name, "its dict has %zu keys, and Megatron writes some ten of them; %d are read",
-                          root->entry_count, MOST_KEYS);
+        return ckpt__fail(err, CKPT_E_LIMIT, name,
+                          "its dict has %zu keys, and Megatron writes some ten of them; %d are read", root->entry_count,
+                          MOST_KEYS);
     if (!args)
-        return ckpt__fail(err, CKPT_E_FORMAT, name,
-                          "it has no arguments (args), which say over how many ranks the model is cut: Megatron writes them");
+        return ckpt__fail(
+            err, CKPT_E_FORMAT, name,
+            "it has no arguments (args), which say over how many ranks the model is cut: Megatron writes them");
     if (m->place->iteration >= 0 && ckpt__meg_int(root, "iteration", &step) && step != m->place->iteration)
         return ckpt__fail(err, CKPT_E_MISMATCH, name,
-                          "it is of iteration %lld, and lies in %s: these are not the files of one step", (long long)step,
-                          m->place->folder);
+                          "it is of iteration %lld, and lies in %s: these are not the files of one step",
+                          (long long)step, m->place->folder);
     if (ckpt__meg_int(args, "expert_model_parallel_size", &size) && size > 1)
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, name,
-                          "its experts are cut over %lld ranks (expert parallel), and such checkpoints are not read in this "
-                          "layout: save it with Megatron-LM and --ckpt-format torch_dist",
-                          (long long)size);
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, name,
+            "its experts are cut over %lld ranks (expert parallel), and such checkpoints are not read in this "
+            "layout: save it with Megatron-LM and --ckpt-format torch_dist",
+            (long long)size);
     if (ckpt_value_get(root, "model0"))
-        return ckpt__fail(err, CKPT_E_UNSUPPORTED, name,
-                          "it has several parts of the model (model0, model1, ...: an interleaved pipeline), and such "
-                          "checkpoints are not read in this layout: save it with Megatron-LM and --ckpt-format torch_dist");
+        return ckpt__fail(
+            err, CKPT_E_UNSUPPORTED, name,
+            "it has several parts of the model (model0, model1, ...: an interleaved pipeline), and such "
+            "checkpoints are not read in this layout: save it with Megatron-LM and --ckpt-format torch_dist");
     const ckpt_value *model = ckpt_value_get(root, "model");
     return model && model->kind == CKPT_V_DICT
                ? CKPT_OK
@@ -193,12 +198,14 @@ static ckpt_status check_rank(const ckpt__meg *m, const ckpt__meg_rank *r, const
         world < tp * pp || world % pp != 0)
         return CKPT_OK;
     const bool fits = rank % tp == r->tp && (rank == r->tp + tp * r->pp || rank / (world / pp) == r->pp);
-    return fits ? CKPT_OK
-                : ckpt__fail(err, CKPT_E_MISMATCH, name,
-                             "its arguments say that rank %lld of %lld wrote it, which is not %s of %lld times %lld: it is the "
-                             "file of another rank, or of a run of another size",
-                             (long long)rank, (long long)world, place_of(r, m->pp, place, sizeof place), (long long)pp,
-                             (long long)tp);
+    return fits
+               ? CKPT_OK
+               : ckpt__fail(
+                     err, CKPT_E_MISMATCH, name,
+                     "its arguments say that rank %lld of %lld wrote it, which is not %s of %lld times %lld: it is the "
+                     "file of another rank, or of a run of another size",
+                     (long long)rank, (long long)world, place_of(r, m->pp, place, sizeof place), (long long)pp,
+                     (long long)tp);
 }
 
 /* ---- taking it in */
@@ -230,16 +237,18 @@ static ckpt_status read_flat(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
     ckpt__index *part = NULL;
     const ckpt_value *distributed = ckpt_value_get(m->args, "use_distributed_optimizer"),
                      *none = ckpt_value_get(m->args, "no_save_optim");
-    const bool optimizer = ckpt_value_get(r->root, "optimizer") && !(none && none->kind == CKPT_V_BOOL && none->boolean);
+    const bool optimizer =
+        ckpt_value_get(r->root, "optimizer") && !(none && none->kind == CKPT_V_BOOL && none->boolean);
     path_of(m, r, FLAT, name, sizeof name);
     ckpt_status status = ckpt__meg_part(m->request, name, m->index, &part, &why);
     if (status == CKPT_E_SYSTEM && why.sys_errno == ENOENT) {
         if (!optimizer || !distributed || distributed->kind != CKPT_V_BOOL || !distributed->boolean)
             return CKPT_OK;
-        status = ckpt__fail(&why, CKPT_E_DAMAGED, name,
-                            "it is missing, with what %s has of the optimizer. Copy it from where it was saved, or take an "
-                            "earlier step; ckpt-migrate --salvage keeps the weights",
-                            place_of(r, m->pp, place, sizeof place));
+        status =
+            ckpt__fail(&why, CKPT_E_DAMAGED, name,
+                       "it is missing, with what %s has of the optimizer. Copy it from where it was saved, or take an "
+                       "earlier step; ckpt-migrate --salvage keeps the weights",
+                       place_of(r, m->pp, place, sizeof place));
     }
     if (status < 0)
         return lack(m, name, status, &why, err);
@@ -316,10 +325,11 @@ static ckpt_status check_doubles(ckpt__meg *m, ckpt_error *err)
         if (all[i].count < 2 || all[i].count != all[i - 1].count || all[i].crcs != all[i - 1].crcs)
             continue;
         path_of(m, r, MODEL, name, sizeof name);
-        status = ckpt__fail(&why, CKPT_E_MISMATCH, name,
-                            "it has the same parameters as the one in %s, byte by byte: it is a copy of it, and what this rank "
-                            "had is missing. Copy it again from where it was saved",
-                            one->folder);
+        status = ckpt__fail(
+            &why, CKPT_E_MISMATCH, name,
+            "it has the same parameters as the one in %s, byte by byte: it is a copy of it, and what this rank "
+            "had is missing. Copy it again from where it was saved",
+            one->folder);
         r->there = false;
         status = lack(m, name, status, &why, err);
     }
@@ -357,9 +367,10 @@ static ckpt_status take_sizes(ckpt__meg *m, const folders *all, ckpt_error *err)
             pp = 1;
         ckpt__index_free(part);
         if (tp < 1 || pp < 1 || tp > MOST_RANKS || pp > MOST_RANKS || tp * pp > MOST_RANKS)
-            return ckpt__fail(err, CKPT_E_LIMIT, name,
-                              "its arguments say %lld tensor-parallel ranks and %lld pipeline stages; %d together are read",
-                              (long long)tp, (long long)pp, MOST_RANKS);
+            return ckpt__fail(
+                err, CKPT_E_LIMIT, name,
+                "its arguments say %lld tensor-parallel ranks and %lld pipeline stages; %d together are read",
+                (long long)tp, (long long)pp, MOST_RANKS);
         m->tp = (size_t)tp;
         m->pp = (size_t)pp;
     }
@@ -401,14 +412,16 @@ static ckpt_status check_folders(ckpt__meg *m, const folders *all, ckpt_error *e
         for (size_t k = 1; own && k < f->count; k++)
             own = f->numbers[k] < (k < numbers ? (int64_t)m->pp : 1);
         for (size_t k = 0; own && k < i; k++)
-            own = all->items[k].numbers[0] != f->numbers[0] || (numbers > 1 && all->items[k].numbers[1] != f->numbers[1]);
+            own =
+                all->items[k].numbers[0] != f->numbers[0] || (numbers > 1 && all->items[k].numbers[1] != f->numbers[1]);
         if (own)
             continue;
         ckpt_error why = CKPT_ERROR_INIT;
-        status = ckpt__fail(&why, CKPT_E_MISMATCH, f->name,
-                            "it is the folder of no rank of %zu tensor-parallel ranks times %zu pipeline stages, which the "
-                            "arguments of the others say: these are not the files of one run",
-                            m->tp, m->pp);
+        status =
+            ckpt__fail(&why, CKPT_E_MISMATCH, f->name,
+                       "it is the folder of no rank of %zu tensor-parallel ranks times %zu pipeline stages, which the "
+                       "arguments of the others say: these are not the files of one run",
+                       m->tp, m->pp);
         status = lack(m, f->name, status, &why, err);
     }
     return status;

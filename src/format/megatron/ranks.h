@@ -43,12 +43,12 @@ typedef struct ckpt__meg {
     const ckpt__meg_rank *first; /* that is there */
     ckpt__meg_param *params;     /* heap, owned: stage by stage, in the model's order */
     size_t param_count, param_capacity;
-    size_t *stages;             /* heap, owned: of stage p the params stages[p] ... stages[p + 1] */
-    ckpt__hash *by_name;        /* owned: of params */
-    ckpt_entry *entries;        /* heap, owned: of the root */
+    size_t *stages;      /* heap, owned: of stage p the params stages[p] ... stages[p + 1] */
+    ckpt__hash *by_name; /* owned: of params */
+    ckpt_entry *entries; /* heap, owned: of the root */
     size_t entry_count, entry_capacity;
-    bool joined_optimizer;      /* else each rank's stays as it is */
-    char unjoined[300];         /* why; "": there is none to join */
+    bool joined_optimizer; /* else each rank's stays as it is */
+    char unjoined[300];    /* why; "": there is none to join */
 } ckpt__meg;
 
 static inline ckpt__meg_rank *ckpt__meg_rank_of(const ckpt__meg *m, size_t tp, size_t pp)

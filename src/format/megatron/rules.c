@@ -54,7 +54,7 @@ static kind kind_of(ckpt_str layer, ckpt_str above)
     if (ckpt__str_is(layer, "dense") && ckpt__str_holds(above, "attention"))
         return ROW;
     return ckpt__str_is(layer, "dense") && (ckpt__str_is(above, "pooler") || ckpt__str_is(above, "lm_head")) ? WHOLE
-                                                                                                              : UNKNOWN;
+                                                                                                             : UNKNOWN;
 }
 
 ckpt__meg_cut ckpt__meg_cut_by_name(ckpt_str name, bool gated)
@@ -74,8 +74,9 @@ ckpt__meg_cut ckpt__meg_cut_by_name(ckpt_str name, bool gated)
 
 bool ckpt__meg_is_buffer(ckpt_str name)
 {
-    return ckpt__str_among(ckpt__str_last(name), "inv_freq expert_bias local_tokens_per_expert running_mean running_var "
-                                                 "num_batches_tracked");
+    return ckpt__str_among(ckpt__str_last(name),
+                           "inv_freq expert_bias local_tokens_per_expert running_mean running_var "
+                           "num_batches_tracked");
 }
 
 bool ckpt__meg_layer(ckpt_str name, size_t *at, size_t *size, int64_t *layer)
@@ -117,7 +118,8 @@ static int64_t int_of(const ckpt__pickle_node *state, const char *key, int64_t o
 
 ckpt__meg_cut ckpt__meg_cut_said(const ckpt_value *v)
 {
-    const ckpt__pickle_node *state = state_of(v), *parallel = state ? ckpt__pickle_get(state, "tensor_model_parallel") : NULL;
+    const ckpt__pickle_node *state = state_of(v),
+                            *parallel = state ? ckpt__pickle_get(state, "tensor_model_parallel") : NULL;
     ckpt__meg_cut cut = {false, -1, 1};
     if (!parallel || parallel->kind != CKPT__P_BOOL)
         return cut;

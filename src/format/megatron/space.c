@@ -167,7 +167,8 @@ static ckpt_status make_tables(unfolding *u, ckpt_error *err)
         ok = t->param.data || !t->name.data || ckpt__hash_put(u->by_name, t->name.data, t->name.size, i, NULL) >= 0;
     }
     for (size_t i = 0; ok && i < u->wholes->count; i++)
-        ok = ckpt__hash_put(u->whole_by_name, u->wholes->items[i].name.data, u->wholes->items[i].name.size, i, NULL) >= 0;
+        ok = ckpt__hash_put(u->whole_by_name, u->wholes->items[i].name.data, u->wholes->items[i].name.size, i, NULL) >=
+             0;
     return ok ? CKPT_OK : ckpt__meg_no_memory(err);
 }
 
@@ -176,7 +177,8 @@ static ckpt_status note_unknown(const unfolding *u, size_t count, size_t first, 
     const ckpt_str *own = &u->index->tensors[first].info.name;
     char name[300];
     bool ok = ckpt__report_add(
-        u->index->findings, CKPT_SEVERITY_WARNING, "layout-unknown", ckpt__escape(name, sizeof name, own->data, own->size),
+        u->index->findings, CKPT_SEVERITY_WARNING, "layout-unknown",
+        ckpt__escape(name, sizeof name, own->data, own->size),
         "the parameter of the same key, saved in the same directory, would settle it",
         "%zu tensors of the optimizer have another shape than a parameter of the list, and nothing says how they lie in it: "
         "they stay as they are, under their own keys",

@@ -18,7 +18,8 @@ static int spell(void *ctx, const ckpt_visit *visit)
 {
     spelling *s = ctx;
     const ckpt_value *v = visit->value;
-    const int64_t head[] = {(int64_t)v->kind, (int64_t)visit->name.size, (int64_t)v->text.size, (int64_t)v->class_name.size};
+    const int64_t head[] = {(int64_t)v->kind, (int64_t)visit->name.size, (int64_t)v->text.size,
+                            (int64_t)v->class_name.size};
     s->tensor |= v->kind == CKPT_V_TENSOR;
     if (s->tensor || s->text.size > SPELT)
         return 1;
