@@ -26,12 +26,6 @@ const ckpt__producer_row ckpt__producer_rows[] = {
         .resume = "trainer.train(resume_from_checkpoint=\"{path}\")" },
       .format = &ckpt__format_hf_trainer },
     { { "accelerate", CKPT_LOADER_ACCELERATE, .resume = "accelerator.load_state(\"{path}\")" }, .format = &ckpt__format_accelerate },
-    { { "Megatron", CKPT_LOADER_CKPT, .step = "iteration",
-        .precision = "args/bf16=True>bf16|args/fp16=True>fp16", .resume = "pretrain_gpt.py --load \"{path}\" --ckpt-format torch_dist" },
-      .format = &ckpt__format_torch_dist },
-    { { "Megatron", CKPT_LOADER_CKPT, .step = "iteration",
-        .precision = "args/bf16=True>bf16|args/fp16=True>fp16", .resume = "pretrain_gpt.py --load \"{path}\" --ckpt-format torch" },
-      .format = &ckpt__format_megatron },
     { { "PEFT", CKPT_LOADER_TORCH, .version = "adapter_config.json/peft_version>",
         .resume = "PeftModel.from_pretrained(model, \"{path}\")" },
       .format = &ckpt__format_peft },
@@ -156,6 +150,8 @@ static const ckpt__producer
                      .resume = "model.load_weights(\"{path}\")"},
     llmc = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
+    megatron = {"Megatron", CKPT_LOADER_CKPT, .step = "iteration",
+                .precision = "args/bf16=True>bf16|args/fp16=True>fp16", .resume = "pretrain_gpt.py --load \"{path}\""},
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
     dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
            .resume = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")"},
@@ -215,6 +211,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return of_ranks(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_LLMC)
         return ckpt__index_is_directory(index) ? &llmc : &llmc_model;
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_MEGATRON)
+        return &megatron;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))
