@@ -10,7 +10,7 @@
  *     MetadataIndex {fqn, offset | None}                                + index, which is no part of its identity
  *     _StorageInfo {relative_path, offset, length}                      + transform_descriptors
  *
- * megatron/core/dist_checkpointing/strategies/torch.py adds two attributes to Metadata:
+ * megatron/core/dist_checkpointing/strategies/torch.py adds two attributes to Metadata (or to MCoreMetadata, a class of it):
  *     all_local_plans [MCoreSavePlan {items: [WriteItem ...]}]          what each rank was told to write; it is not looked at
  *     mcore_data {key: {'nd_reformulated_orig_global_shape': sizes}}    the whole shape of a tensor that the list has in fragments */
 #include "format/dcp/dcp.h"
@@ -70,6 +70,7 @@ static bool is_allowed(const ckpt__pickle_global *g)
         /* the plans of ranks */
         "SavePlan",
         "MCoreSavePlan",
+        "MCoreMetadata",
         "WriteItem",
         "WriteItemType",
         "TensorWriteData",
@@ -482,7 +483,7 @@ ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const c
             ckpt__fail(err, CKPT_E_LIMIT, label, "what it describes takes more memory than a list of its size may");
     if (status == CKPT_OK)
         status = check_globals(&p);
-    if (status == CKPT_OK && !is_a(p.pickle.root, "Metadata"))
+    if (status == CKPT_OK && !is_a(p.pickle.root, "Metadata") && !is_a(p.pickle.root, "MCoreMetadata"))
         status = wrong(&p, p.pickle.root, "its root is no Metadata");
     if (status == CKPT_OK)
         status = read_records(&p, attribute(p.pickle.root, "storage_data"));

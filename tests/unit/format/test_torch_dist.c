@@ -137,6 +137,7 @@ typedef struct made {
     const char *sharding;
     const char *backend;
     int64_t iteration;
+    bool own_class; /* the list's class is one of megatron-core's */
 } made;
 
 static void write_list(const made *m)
@@ -144,7 +145,10 @@ static void write_list(const made *m)
     static bytes b;
     b.size = 0;
     PUT(&b, "\x80\2");
-    begin_object(&b, "torch.distributed.checkpoint.metadata", "Metadata");
+    if (m->own_class)
+        begin_object(&b, "megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata");
+    else
+        begin_object(&b, "torch.distributed.checkpoint.metadata", "Metadata");
     put_str(&b, "state_dict_metadata");
     PUT(&b, "}(");
     for (size_t i = 0; i < m->count; i++) {
@@ -319,7 +323,7 @@ START_TEST(moments_in_fragments_get_their_shape)
     counts(FC1, "[2, 4, 2]", CKPT_ROLE_PARAM);
     counts(AVG, "[2, 4, 2]", CKPT_ROLE_EXP_AVG);
     ck_assert_ptr_null(finding("layout-unknown"));
-    write_checkpoint(&(made){.chunks = by_columns, .count = BY_COLUMNS});
+    write_checkpoint(&(made){.chunks = by_columns, .count = BY_COLUMNS, .own_class = true});
     opens();
     counts(FC2, "[3, 4]", CKPT_ROLE_PARAM);
     counts(FC2_AVG, "[3, 4]", CKPT_ROLE_EXP_AVG);
