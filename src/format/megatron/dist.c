@@ -136,7 +136,8 @@ static void set_role(ckpt_tensor_info *t)
     } else if (ckpt__str_begins(t->name, "optimizer.")) {
         t->role = CKPT_ROLE_OPTIM;
     } else if (ckpt__str_ends(t->name, ".weight") || ckpt__str_ends(t->name, ".bias") ||
-               ckpt__str_holds(t->name, "layer_norm_") || ckpt__str_holds(t->name, ".weight_")) {
+               ckpt__str_holds(t->name, "layer_norm_") || ckpt__str_holds(t->name, ".weight_") ||
+               ckpt__str_holds(t->name, ".bias_")) {
         t->role = CKPT_ROLE_PARAM;
     }
 }

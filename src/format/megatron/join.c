@@ -186,17 +186,10 @@ static ckpt_status find_of_stage(ckpt__meg *m, size_t stage, int64_t first, ckpt
 
 ckpt_status ckpt__meg_find_params(ckpt__meg *m, ckpt_error *err)
 {
-    int64_t *first = calloc(m->pp, sizeof *first), groups;
+    int64_t *first = calloc(m->pp, sizeof *first);
     m->stages = calloc(m->pp + 1, sizeof *m->stages);
     m->by_name = ckpt__hash_new(256);
     ckpt_status status = first && m->stages && m->by_name ? number_layers(m, first, err) : ckpt__meg_no_memory(err);
-    if (status == CKPT_OK && ckpt__meg_int(m->args, "num_query_groups", &groups) &&
-        is_true(m->args, "group_query_attention") && groups > 0 && (uint64_t)groups < m->tp)
-        status = ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, m->label,
-            "its %lld groups of keys and values are shared by %zu tensor-parallel ranks, and such checkpoints "
-            "are not read in this layout: save it with Megatron-LM and --ckpt-format torch_dist",
-            (long long)groups, m->tp);
     for (size_t p = 0; status == CKPT_OK && p < m->pp; p++)
         status = find_of_stage(m, p, first[p], err);
     free(first);
