@@ -334,21 +334,33 @@ ckpt_status ckpt__meg_join(ckpt__meg *m, const ckpt__meg_logical *of, const size
 
 /* ---- all parameters */
 
-/* Nobody says how it is cut: all ranks have the same bytes, by their CRCs, or it is not known. */
-static bool has_same_bytes(const ckpt__meg *m, const size_t *parts)
+/* The CRC of a part that is all of its storage. */
+static bool crc_of(const ckpt__meg *m, size_t part, uint32_t *crc)
 {
-    const ckpt__tensor *one = NULL;
+    const ckpt__tensor *t = part == NO_PART ? NULL : &m->index->tensors[part];
+    const ckpt__extent *e = t && t->whole ? &m->index->storages[t->storage].extent : NULL;
+    if (!e || !e->has_crc || t->info.offset != 0 || t->info.nbytes != e->size)
+        return false;
+    *crc = e->crc;
+    return true;
+}
+
+/* Have all ranks the same bytes, by their CRCs? *differ: two have not, as far as it is known. */
+static bool has_same_bytes(const ckpt__meg *m, const size_t *parts, bool *differ)
+{
+    uint32_t first = 0, own;
+    bool all = true, any = false;
+    *differ = false;
     for (size_t t = 0; t < m->tp; t++) {
-        const ckpt__tensor *own = parts[t] == NO_PART ? NULL : &m->index->tensors[parts[t]];
-        const ckpt__extent *e = own && own->whole ? &m->index->storages[own->storage].extent : NULL;
-        if (!e || !e->has_crc || own->info.offset != 0 || own->info.nbytes != e->size)
-            return false;
-        if (one && (e->crc != m->index->storages[one->storage].extent.crc ||
-                    !ckpt__same_shape(one->info.shape, one->info.ndim, own->info.shape, own->info.ndim)))
-            return false;
-        one = own;
+        if (!crc_of(m, parts[t], &own)) {
+            all = false;
+            continue;
+        }
+        *differ |= any && own != first;
+        first = any ? first : own;
+        any = true;
     }
-    return one != NULL;
+    return all && !*differ;
 }
 
 /* The rows of a fc1 are as many as the arguments say, or twice as many where it has a gate. */
@@ -372,15 +384,19 @@ static ckpt_status check_gate(const ckpt__meg *m, const ckpt__meg_param *p, cons
         (unsigned long long)rows, (long long)ffn, gated ? "not gated" : "gated", gated ? "True" : "False, or nothing");
 }
 
-static ckpt_status settle_cut(ckpt__meg *m, ckpt__meg_param *p, const size_t *parts, ckpt_error *err)
+/* *unlike: it is not cut, and the ranks have different bytes of it. */
+static ckpt_status settle_cut(ckpt__meg *m, ckpt__meg_param *p, const size_t *parts, bool *unlike, ckpt_error *err)
 {
     char name[300];
+    *unlike = false;
     if (m->tp == 1) {
         p->cut = (ckpt__meg_cut){true, -1, 1};
         return CKPT_OK;
     }
-    if (!p->cut.known && has_same_bytes(m, parts))
+    bool differ;
+    if (has_same_bytes(m, parts, &differ) && !p->cut.known) /* nobody says how it is cut, but each rank has the same */
         p->cut = (ckpt__meg_cut){true, -1, 1};
+    *unlike = p->cut.known && p->cut.dim < 0 && differ;
     if (p->cut.known)
         return CKPT_OK;
     return ckpt__fail(
@@ -398,14 +414,32 @@ static void parts_of(const ckpt__meg *m, const ckpt__meg_param *p, size_t *parts
     }
 }
 
+static ckpt_status note_unlike(const ckpt__meg *m, size_t count, size_t first, ckpt_error *err)
+{
+    char name[300];
+    const ckpt_str *own = &m->params[first].name;
+    if (!count)
+        return CKPT_OK;
+    bool ok = ckpt__report_add(
+        m->index->findings, CKPT_SEVERITY_WARNING, "replicas-differ",
+        ckpt__escape(name, sizeof name, own->data, own->size),
+        "make sure that the files are of one save; ranks that have drifted apart are a fault of the run",
+        "each tensor-parallel rank has all of %zu parameters, and by their CRCs not the same: those of the first rank are read",
+        count);
+    return ok ? CKPT_OK : ckpt__meg_no_memory(err);
+}
+
 ckpt_status ckpt__meg_join_params(ckpt__meg *m, ckpt_error *err)
 {
-    size_t *parts = calloc(m->tp, sizeof *parts);
+    size_t *parts = calloc(m->tp, sizeof *parts), count = 0, first = 0;
+    bool unlike;
     ckpt_status status = parts ? CKPT_OK : ckpt__meg_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < m->param_count; i++) {
         ckpt__meg_param *p = &m->params[i];
         parts_of(m, p, parts);
-        status = settle_cut(m, p, parts, err);
+        status = settle_cut(m, p, parts, &unlike, err);
+        if (status == CKPT_OK && unlike && count++ == 0)
+            first = i;
         if (status == CKPT_OK && m->tp > 1)
             status = check_gate(m, p, part_of(m, ckpt__meg_of_stage(m, p->stage), p->row), err);
         if (status < 0 || p->again)
@@ -415,5 +449,5 @@ ckpt_status ckpt__meg_join_params(ckpt__meg *m, ckpt_error *err)
         status = ckpt__meg_join(m, &of, parts, err);
     }
     free(parts);
-    return status;
+    return status == CKPT_OK ? note_unlike(m, count, first, err) : status;
 }

@@ -35,12 +35,12 @@ enum { PARAMS = sizeof params / sizeof *params };
 typedef struct part {
     int tp, pp, tps, pps;
     int iteration, seed;
-    bool old, half, plain;     /* old names; bfloat16 with masters; fc1 without a gate */
-    bool distributed, no_args; /* the optimizer is elsewhere */
-    int rank;                  /* in the arguments; 0: by its place */
-    const char *extra;         /* a parameter of this name besides, of which each rank has another */
-    const char *args;          /* one more argument, which is 2 */
-    bool wrong_master, wrong_group;
+    bool old, half, plain;                   /* old names; bfloat16 with masters; fc1 without a gate */
+    bool distributed, no_args;               /* the optimizer is elsewhere */
+    int rank;                                /* in the arguments; 0: by its place */
+    const char *extra;                       /* a parameter of this name besides, of which each rank has another */
+    const char *args;                        /* one more argument, which is 2 */
+    bool wrong_master, wrong_group, drifted; /* drifted: rank 1 has another norm */
 } part;
 
 /* Of one kind (0: the weights), parameter and layer, element i of the whole. */
@@ -139,7 +139,8 @@ static void put_part(torch_file *t, const part *p, int param, int layer, int kin
     t->numel[t->count] = (size_t)v.numel / (half ? 2 : 1);
     for (int i = 0; i < rows; i++)
         for (int k = 0; k < columns; k++) {
-            const float value = value_of(kind, param, layer, place_of(param, p, rows, columns, i, k));
+            const float own = kind == 0 && param == 1 && p->drifted && p->tp == 1 ? 1 : 0,
+                        value = own + value_of(kind, param, layer, place_of(param, p, rows, columns, i, k));
             const uint16_t bits = (uint16_t)value;
             if (half)
                 memcpy((char *)t->data[t->count] + 2 * (i * columns + k), &bits, 2);
@@ -496,6 +497,19 @@ START_TEST(a_master_that_says_another_cut_is_an_error)
 }
 END_TEST
 
+START_TEST(ranks_that_have_drifted_apart_are_said)
+{
+    const part p = {.tps = 2, .pps = 1, .drifted = true};
+    write_step(p);
+    opens(folder);
+    expect_all(&p); /* as the first rank has it */
+    ck_assert_ptr_nonnull(strstr(finding("replicas-differ")->tensor, "input_layernorm.weight"));
+    write_step((part){.tps = 2, .pps = 1});
+    opens(folder);
+    ck_assert_ptr_null(finding("replicas-differ"));
+}
+END_TEST
+
 START_TEST(a_rank_without_its_file_is_named)
 {
     ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
@@ -642,6 +656,7 @@ int main(void)
     tcase_add_test(t, what_a_rank_has_alone_says_which);
     tcase_add_test(t, an_optimizer_that_does_not_fit_stays_as_it_is);
     tcase_add_test(t, a_master_that_says_another_cut_is_an_error);
+    tcase_add_test(t, ranks_that_have_drifted_apart_are_said);
     tcase_add_test(t, a_rank_without_its_file_is_named);
     tcase_add_test(t, a_file_that_is_cut_off_is_named);
     tcase_add_test(t, files_of_several_runs_do_not_mix);
