@@ -89,6 +89,19 @@ static size_t head_of(const ckpt_tensor_info *info)
                : 0;
 }
 
+/* "optimizer.state.exp_avg.<parameter>", as megatron-core has it: what belongs to a parameter stands before its name. */
+static bool is_turned(const ckpt_tensor_info *info)
+{
+    return ckpt__str_begins(info->name, "optimizer.state.") && ckpt__str_ends_with(info->name, info->param);
+}
+
+/* "optimizer.<parameter>.exp_avg" of it, the parameter as it is called now. */
+static ckpt_str turn(ckpt__builder *b, const ckpt_tensor_info *info, ckpt_str param)
+{
+    ckpt_str before = ckpt__arena_join(b->canon->arena, ckpt__s("optimizer."), param, ckpt__s("."));
+    return before.data ? ckpt__arena_join(b->canon->arena, before, info->state_key, (ckpt_str){NULL, 0}) : before;
+}
+
 /* A tensor of a native file under its canonical name: a parameter's own, or what belongs to one, renamed with it. */
 static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
 {
@@ -105,6 +118,10 @@ static ckpt_status add_native(ckpt__builder *b, size_t i, int strip)
         if (info->role == CKPT_ROLE_MASTER && ckpt__str_is(tail, ".fp32")) /* of DeepSpeed, Megatron and llm.c */
             tail = ckpt__s(".master");
         name = ckpt__arena_join(b->canon->arena, before, param, tail);
+        if (!name.data)
+            s = ckpt__canon_no_memory(b);
+    } else if (s == CKPT_OK && belongs && is_turned(info)) {
+        name = turn(b, info, param);
         if (!name.data)
             s = ckpt__canon_no_memory(b);
     }

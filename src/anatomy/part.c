@@ -316,8 +316,8 @@ static bool of_megatron(const ckpt__index *index, const char *path, ckpt__whole 
             pp;
     snprintf(
         out->how, sizeof out->how,
-        "Megatron-LM with --load DIR, DIR being the directory that holds latest_checkpointed_iteration.txt, and the same "
-        "tensor and pipeline sizes; tools/checkpoint/convert.py of Megatron-LM changes them");
+        "the directory that holds latest_checkpointed_iteration.txt, which is read here with the parts of all ranks; "
+        "Megatron-LM with --load of that directory, and the same tensor and pipeline sizes");
     if (is_true(root, "buckets_coalesced")) {
         megatron_ranks(path, &tp, &pp);
         snprintf(place, sizeof place, tp >= 0 ? "tensor parallel rank %lld" : "one rank's", (long long)tp);

@@ -164,6 +164,8 @@ static const ckpt__producer
                            .epoch = "epoch",
                            .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
+    megatron = {"Megatron", CKPT_LOADER_CKPT, .step = "iteration",
+                .precision = "args/bf16=True>bf16|args/fp16=True>fp16", .resume = "pretrain_gpt.py --load \"{path}\""},
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
     dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
            .resume = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")"},
@@ -235,6 +237,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return ckpt__index_is_directory(index) ? &llmc : &llmc_model;
     if (ckpt__format_of(index)->family == CKPT__FAMILY_DEEPSPEED)
         return of_deepspeed(index);
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_MEGATRON)
+        return &megatron;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))

@@ -1,6 +1,7 @@
 /* doctor/whole.c - what is there in part: an optimizer's dict without one of its keys, a model that holds fewer tensors
  * than its optimizer has parameters, states of generators, schedulers and scalers that do not load. */
 #include "doctor/facts.h"
+#include "format/table.h"
 
 #include <stdio.h>
 
@@ -107,6 +108,8 @@ static void look_at_generator(ckpt__examination *p, const ckpt__node *node, unsi
 
 static void look_at_all(ckpt__examination *p)
 {
+    const ckpt__format *format = ckpt__format_of(p->index);
+    const bool by_name = format->canonical && !format->keeps_torch; /* its optimizer is no dict of torch's */
     for (size_t i = 0; i < p->anatomy->count; i++) {
         const ckpt__organ *o = &p->anatomy->organs[i];
         const ckpt__node *node = &p->anatomy->tree.nodes[o->node];
@@ -116,7 +119,7 @@ static void look_at_all(ckpt__examination *p)
             look_at_generator(p, node, o->evidence);
         if (node->value->kind != CKPT_V_DICT)
             continue;
-        if (o->kind == CKPT__BROKEN_OPTIMIZER)
+        if (o->kind == CKPT__BROKEN_OPTIMIZER && !by_name)
             look_at_optimizer(p, node, o->evidence);
         else if (o->kind == CKPT__SCHEDULER)
             look_at_scheduler(p, node, o->evidence);

@@ -293,7 +293,11 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
     if (out->scaler_path.data)
         out->scaler = ckpt__value_at(root, out->scaler_path);
     if (ckpt__format_of(p->index)->canonical) { /* canonical already: the paths are the names themselves */
-        out->optimizer = out->optimizer ? out->optimizer : ckpt_value_get(root, "optimizer");
+        const ckpt_value *own = ckpt_value_get(root, "optimizer"),
+                         *inner = own ? ckpt_value_get(own, "optimizer") : NULL;
+        if (inner && ckpt_value_get(inner, "param_groups")) /* what Megatron has around torch's */
+            own = inner;
+        out->optimizer = out->optimizer ? out->optimizer : own;
         out->scaler = out->scaler ? out->scaler : ckpt_value_get(root, "scaler");
     }
     const char *kind = kind_of(canon);

@@ -481,8 +481,15 @@ static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
 ckpt_status ckpt__dcp_read_folder(const ckpt__read_request *request, const char *folder, ckpt__index **out,
                                   ckpt_error *err)
 {
+    return ckpt__dcp_read_wholes(request, folder, NULL, out, err);
+}
+
+ckpt_status ckpt__dcp_read_wholes(const ckpt__read_request *request, const char *folder, ckpt__dcp_wholes *wholes,
+                                  ckpt__index **out, ckpt_error *err)
+{
     ckpt__dcp d = {.request = request,
                    .folder = folder,
+                   .wholes = wholes,
                    .index = request->arena ? ckpt__index_new_part(request->arena)
                                            : ckpt__index_new(ckpt__known_limit(0, false)),
                    .arena = ckpt__arena_new(ckpt__known_limit(0, false)),

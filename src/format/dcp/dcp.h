@@ -13,6 +13,7 @@
 #ifndef CKPT_DCP_H
 #define CKPT_DCP_H
 #include "codec/pickle.h"
+#include "format/dcp/read.h"
 #include "format/format.h"
 #include "model/nested.h"
 
@@ -58,6 +59,7 @@ typedef struct ckpt__dcp {
     ckpt__hash *by_name, *by_file; /* owned: item's name, file's name -> number */
     uint64_t list_bytes;           /* of all lists */
     uint32_t list_file;            /* the last one's number in the source */
+    ckpt__dcp_wholes *wholes;      /* borrowed: whole shapes that a list names are added; NULL: they are passed over */
     bool shards;                   /* files of their own (shards.c), which have no records */
     bool replicas;                 /* each rank has a list: a box may stand in several */
 } ckpt__dcp;

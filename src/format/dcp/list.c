@@ -8,7 +8,11 @@
  *     TensorStorageMetadata {properties: TensorProperties, size, chunks: [ChunkStorageMetadata {offsets, sizes}]}
  *     TensorProperties: its state is (dtype, layout, requires_grad, memory format, pin_memory), since 2.15 also strides; or a dict of these
  *     MetadataIndex {fqn, offset | None}                                + index, which is no part of its identity
- *     _StorageInfo {relative_path, offset, length}                      + transform_descriptors */
+ *     _StorageInfo {relative_path, offset, length}                      + transform_descriptors
+ *
+ * megatron/core/dist_checkpointing/strategies/torch.py adds two attributes to Metadata (or to MCoreMetadata, a class of it):
+ *     all_local_plans [MCoreSavePlan {items: [WriteItem ...]}]          what each rank was told to write; it is not looked at
+ *     mcore_data {key: {'nd_reformulated_orig_global_shape': sizes}}    the whole shape of a tensor that the list has in fragments */
 #include "format/dcp/dcp.h"
 #include "format/torch/torch.h"
 
@@ -63,6 +67,14 @@ static bool is_allowed(const ckpt__pickle_global *g)
         "WindowsPath",
         "PureWindowsPath",
         "OrderedDict",
+        /* the plans of ranks */
+        "SavePlan",
+        "MCoreSavePlan",
+        "MCoreMetadata",
+        "WriteItem",
+        "WriteItemType",
+        "TensorWriteData",
+        "BytesIOWriteData",
     };
     ckpt__pickle_names own = {g->module, g->name};
     ckpt__pickle_node node = {.kind = CKPT__P_GLOBAL, .u.global = &own};
@@ -426,6 +438,38 @@ static ckpt_status read_paths(parser *p, const ckpt__pickle_node *planner)
     return status;
 }
 
+/* ---- whole shapes: mcore_data of megatron-core */
+
+static ckpt_status read_whole(parser *p, ckpt_str name, const ckpt__pickle_node *of)
+{
+    ckpt__dcp_wholes *w = p->d->wholes;
+    const ckpt__pickle_node *sizes =
+        of->kind == CKPT__P_DICT ? sizes_of(ckpt__pickle_get(of, "nd_reformulated_orig_global_shape")) : NULL;
+    size_t n = ckpt__torch_length(sizes);
+    if (!sizes)
+        return CKPT_OK;
+    ckpt__arena *a = p->d->index->arena;
+    int64_t *shape = ckpt__arena_array(a, n ? n : 1, sizeof *shape);
+    ckpt_str copy = ckpt__arena_str(a, name.data, name.size);
+    if (!shape || !copy.data || !ckpt__grow(&w->items, &w->capacity, w->count + 1, sizeof *w->items))
+        return no_memory(p);
+    if (n > MOST_DIMS || !put_sizes(sizes, shape))
+        return wrong(p, sizes, "a whole shape that is no list of at most 64 sizes");
+    w->items[w->count++] = (ckpt__dcp_whole){copy, shape, (uint32_t)n};
+    return CKPT_OK;
+}
+
+static ckpt_status read_wholes(parser *p, const ckpt__pickle_node *data)
+{
+    ckpt_status status = CKPT_OK;
+    if (!p->d->wholes || !data || data->kind != CKPT__P_DICT)
+        return CKPT_OK;
+    for (uint32_t i = 0; status == CKPT_OK && i + 1 < data->u.list.count; i += 2)
+        if (data->u.list.items[i]->kind == CKPT__P_STR)
+            status = read_whole(p, data->u.list.items[i]->u.text, data->u.list.items[i + 1]);
+    return status;
+}
+
 ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const char *label, ckpt_error *err)
 {
     parser p = {.d = d, .label = label, .err = err};
@@ -439,7 +483,7 @@ ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const c
             ckpt__fail(err, CKPT_E_LIMIT, label, "what it describes takes more memory than a list of its size may");
     if (status == CKPT_OK)
         status = check_globals(&p);
-    if (status == CKPT_OK && !is_a(p.pickle.root, "Metadata"))
+    if (status == CKPT_OK && !is_a(p.pickle.root, "Metadata") && !is_a(p.pickle.root, "MCoreMetadata"))
         status = wrong(&p, p.pickle.root, "its root is no Metadata");
     if (status == CKPT_OK)
         status = read_records(&p, attribute(p.pickle.root, "storage_data"));
@@ -447,6 +491,8 @@ ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const c
         status = read_items(&p, attribute(p.pickle.root, "state_dict_metadata"));
     if (status == CKPT_OK)
         status = read_paths(&p, attribute(p.pickle.root, "planner_data"));
+    if (status == CKPT_OK)
+        status = read_wholes(&p, attribute(p.pickle.root, "mcore_data"));
     ckpt__pickle_free(&p.pickle);
     ckpt__arena_free(p.nodes);
     ckpt__hash_free(p.records);

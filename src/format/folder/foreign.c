@@ -15,9 +15,6 @@ enum sign {
     RANK_METADATA,
     DISTCP,
     DCP_HF,
-    COMMON,
-    ITERATION,
-    MP_FOLDER,
     FSDP_RANK,
     FSDP_RANK_OPTIMIZER,
     FSDP_LOCAL,
@@ -31,9 +28,6 @@ static const char *const names[SIGNS] = {
     [RANK_METADATA] = "__#.metadata",
     [DISTCP] = "*.distcp",
     [DCP_HF] = "shard-#-model-#-of-#.safetensors",
-    [COMMON] = "common.pt",
-    [ITERATION] = "latest_checkpointed_iteration.txt",
-    [MP_FOLDER] = "mp_rank_#*/",
     [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin",
     [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
     [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
@@ -49,9 +43,6 @@ static const struct row {
 } rows[] = {
 #define IS(a) { (a) + 1, 0 }
 #define BOTH(a, b) { (a) + 1, (b) + 1 }
-    { BOTH(COMMON, METADATA), "torch-dist", "a Megatron checkpoint (torch_dist)", "Megatron-LM with --load DIR, DIR being the directory above" },
-    { IS(ITERATION), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR; tools/checkpoint/convert.py of Megatron-LM changes its sizes" },
-    { IS(MP_FOLDER), "megatron", "a Megatron checkpoint", "Megatron-LM with --load DIR, DIR being the directory above" },
     { IS(RANK_METADATA), "dcp", "a PyTorch distributed checkpoint (DCP), with a list for each rank",
       DCP_HOW " (dcp_to_torch reads the list of rank 0 alone)" },
     { IS(METADATA), "dcp", "a PyTorch distributed checkpoint (DCP)", DCP_HOW DCP_MERGE },

@@ -17,8 +17,8 @@ typedef struct ckpt_reader ckpt_reader;
 typedef struct ckpt_reader_options {
     uint32_t struct_size; /* by the initializer */
     const char *format;   /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
-                                   * "keras", "hf", "hf-trainer", "accelerate", "peft", "dcp", "llmc", "deepspeed", "universal"
-                                   * or "folder" */
+                                   * "keras", "hf", "hf-trainer", "accelerate", "peft", "dcp", "llmc", "deepspeed", "universal",
+                                   * "torch-dist", "megatron" or "folder" */
     const char *const *also; /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
                                    * "module.pt", the directories of other ranks; what else lies there is not looked at (the
                                    * commands' --one). Borrowed during the call */
