@@ -126,7 +126,8 @@ typedef enum ckpt__family {
     CKPT__FAMILY_DCP,         /* torch.distributed.checkpoint.save: its load reads it */
     CKPT__FAMILY_FOLDER,      /* a directory of several files, each of a format of its own; torch.load is behind most */
     CKPT__FAMILY_LLMC,        /* llm.c in CUDA: no Python program reads it */
-    CKPT__FAMILY_KERAS        /* Keras: keras.saving.load_model or load_weights reads it */
+    CKPT__FAMILY_FSDP, /* a pickled file of each rank: the program that wrote them reads them, each rank its own */
+    CKPT__FAMILY_KERAS /* Keras: keras.saving.load_model or load_weights reads it */
 } ckpt__family;
 
 /* One format. Everything above this room goes by this table; a new format is one more of these. */
@@ -215,7 +216,7 @@ struct ckpt__members {
 extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__format_torch, ckpt__format_torch_legacy,
     ckpt__format_pickle;
 extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
-    ckpt__format_folder, ckpt__format_dcp, ckpt__format_keras, ckpt__format_llmc;
+    ckpt__format_folder, ckpt__format_dcp, ckpt__format_keras, ckpt__format_llmc, ckpt__format_fsdp;
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

@@ -200,7 +200,7 @@ static ckpt_status read_distributed(ckpt__folder_reader *r, const ckpt__folder *
     return status == CKPT_OK ? ckpt__folder_put(r, m->name, root, err) : status;
 }
 
-static ckpt_status read_member(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_error *err)
+ckpt_status ckpt__folder_member(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_error *err)
 {
     uint32_t file;
     ckpt__index *part = NULL;
@@ -304,7 +304,8 @@ static ckpt_status read_members(ckpt__folder_reader *r, const ckpt__folder *f, c
     if (has_shards_only(f))
         status = ckpt__hf_loose_shards(r, f, err);
     for (size_t i = 0; status == CKPT_OK && i < f->count; i++)
-        status = f->members[i].read ? read_member(r, f, &f->members[i], err) : pass_over(r, &f->members[i], err);
+        status =
+            f->members[i].read ? ckpt__folder_member(r, f, &f->members[i], err) : pass_over(r, &f->members[i], err);
     if (status == CKPT_OK && r->bad_index && count_shards(f) > 0)
         status = ckpt__hf_loose_shards(r, f, err);
     if (status == CKPT_OK)

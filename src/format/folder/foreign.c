@@ -1,7 +1,6 @@
 /* format/folder/foreign.c - layouts of several ranks that are known by their names and not read: what each is, and what
  * reads it or makes one file of it. Names are those of torch/distributed/checkpoint/filesystem.py and hf_storage.py,
- * deepspeed/runtime/engine.py, megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py and
- * verl/utils/checkpoint/fsdp_checkpoint_manager.py. */
+ * deepspeed/runtime/engine.py, megatron/training/checkpointing.py and transformers/trainer.py. */
 #include "format/folder/folder.h"
 
 #include <stdio.h>
@@ -27,10 +26,6 @@ enum sign {
     ZERO_FOLDER,
     LATEST_UNIVERSAL,
     TRAINER_STATE,
-    FSDP_RANK,
-    FSDP_RANK_OPTIMIZER,
-    FSDP_LOCAL,
-    VERL,
     DEEPSPEED_SCRIPT,
     ACCELERATE_TAG,
     SAVED_MODEL,
@@ -52,10 +47,6 @@ static const char *const names[SIGNS] = {
     [ZERO_FOLDER] = "zero/",
     [LATEST_UNIVERSAL] = "latest_universal",
     [TRAINER_STATE] = "trainer_state.json",
-    [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin",
-    [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
-    [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
-    [VERL] = "model_world_size_#_rank_#.pt",
     [DEEPSPEED_SCRIPT] = "zero_to_fp32.py",
     [ACCELERATE_TAG] = "pytorch_model/",
     [SAVED_MODEL] = "saved_model.pb",
@@ -93,11 +84,6 @@ static const struct row {
     { IS(DCP_HF), "dcp-hf", "a PyTorch distributed checkpoint in safetensors (DCP, HuggingFaceStorageWriter)",
       "torch.distributed.checkpoint.load(state_dict, storage_reader=torch.distributed.checkpoint.HuggingFaceStorageReader(DIR)); "
       "HuggingFaceStorageWriter(..., enable_consolidation=True) writes files that are read here" },
-    { IS(FSDP_RANK), "fsdp", "a checkpoint of FSDP with a file for each rank (use_dcp=False)", "accelerator.load_state(DIR) with as many ranks as saved it" },
-    { IS(FSDP_RANK_OPTIMIZER), "fsdp", "a checkpoint of FSDP with a file for each rank (use_dcp=False)", "accelerator.load_state(DIR) with as many ranks as saved it" },
-    { IS(FSDP_LOCAL), "fsdp", "a checkpoint of FSDP with each rank's local state", "accelerator.load_state(DIR) with as many ranks as saved it" },
-    { IS(VERL), "fsdp", "a checkpoint of FSDP with a file for each rank (verl)",
-      "verl with as many ranks as saved it; the weights in one model: python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT" },
     { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
 };
 /* clang-format on */
@@ -184,7 +170,7 @@ void ckpt__foreign_decide(ckpt__folder *f)
     if (!row)
         return;
     ckpt__buf others = {0};
-    bool shards = strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "dcp-hf") == 0;
+    bool shards = strcmp(row->format, "dcp-hf") == 0;
     if (!shards)
         put_members(f, &others);
     f->layout = CKPT__LAYOUT_REFUSED;
