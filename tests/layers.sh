@@ -27,7 +27,8 @@ format/dcp##base model codec io format format/torch format/native
 format/keras##base model codec io format format/native
 format/llmc##base model codec io format
 format/folder##base model codec io format format/native format/dcp
-format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder format/keras format/llmc
+format/fsdp##base model codec io format format/folder
+format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder format/keras format/llmc format/fsdp
 engine##base model codec io device format
 anatomy##base model codec io map format format/torch format/native format/folder format/table
 reader##base model codec io device format format/table engine anatomy

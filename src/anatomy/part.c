@@ -3,6 +3,7 @@
  * state_dict), deepspeed/checkpoint/ds_to_universal.py, megatron/training/checkpointing.py (get_checkpoint_name) and
  * megatron/core/optimizer/distrib_optimizer.py. Files of the programs themselves were read. */
 #include "anatomy/part.h"
+#include "format/shard.h"
 
 #include <stdio.h>
 
@@ -33,14 +34,18 @@ static int64_t number_behind(const char *text, const char *word, const char **en
     return found;
 }
 
-/* "rank 1 of 2" by the names of rank files: model_world_size_2_rank_1.pt, pytorch_model_fsdp_0_rank1.bin. */
-static void rank_by_name(const char *path, char *out, size_t size)
+/* "rank 1 of 2" as its tensors say, or by the names of rank files: model_world_size_2_rank_1.pt,
+ * pytorch_model_fsdp_0_rank1.bin. */
+static void rank_of(const ckpt__index *index, const char *path, char *out, size_t size)
 {
     const char *name = base_of(path);
+    const ckpt__shard *shard = index->shards;
     int64_t world = number_behind(name, "world_size_", NULL), rank = number_behind(name, "rank_", NULL);
     if (rank < 0)
         rank = number_behind(name, "rank", NULL);
-    if (rank >= 0 && world > 0)
+    if (shard && shard->rank >= 0 && shard->world > shard->rank)
+        snprintf(out, size, "rank %lld of %lld", (long long)shard->rank, (long long)shard->world);
+    else if (rank >= 0 && world > 0)
         snprintf(out, size, "rank %lld of %lld by its name", (long long)rank, (long long)world);
     else if (rank >= 0)
         snprintf(out, size, "rank %lld by its name", (long long)rank);
@@ -104,7 +109,7 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
     if (!first)
         return false;
     char rank[80], global[80], local[80], name[120];
-    rank_by_name(path, rank, sizeof rank);
+    rank_of(index, path, rank, sizeof rank);
     put_shape(global, sizeof global, first);
     ckpt__escape(name, sizeof name, first->name.data, first->name.size);
     if (first->extra->part_count && first->extra->placements.data) {

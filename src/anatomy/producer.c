@@ -149,6 +149,9 @@ static const ckpt__producer
     keras_weights = {"Keras", CKPT_LOADER_CKPT, .version = "@keras_version>",
                      .resume = "model.load_weights(\"{path}\")"},
     llmc = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
+    verl = {"verl", CKPT_LOADER_CKPT, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
+    accelerate_fsdp = {"accelerate", CKPT_LOADER_CKPT, .resume = "accelerator.load_state(\"{path}\")"},
+    ranks = {NULL, CKPT_LOADER_CKPT, .resume = "the program that saved it, with as many ranks"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
     dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
@@ -199,6 +202,23 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
     return &dcp_shards;
 }
 
+/* By the names of the files that plain tensors are in. */
+static const ckpt__producer *of_fsdp(const ckpt__index *index)
+{
+    if (ckpt_value_get(index->root, "extra_state"))
+        return &verl;
+    for (size_t i = 0; i < index->tensor_count; i++) {
+        const ckpt_str file = index->tensors[i].info.file;
+        if (!file.data)
+            continue;
+        if (memmem(file.data, file.size, "_world_size_", 12))
+            return &verl;
+        if (ckpt__begins(file.data, "pytorch_model_fsdp_") || ckpt__begins(file.data, "optimizer_"))
+            return &accelerate_fsdp;
+    }
+    return &ranks;
+}
+
 /* Which program wrote it is a question of its format, and not of a fact about it. */
 static const ckpt__producer *without_row(const ckpt__index *index)
 {
@@ -207,6 +227,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return of_keras(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_DCP)
         return of_ranks(index);
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_FSDP)
+        return of_fsdp(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_LLMC)
         return ckpt__index_is_directory(index) ? &llmc : &llmc_model;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)

@@ -13,7 +13,7 @@ enum {
 #define RANKS ((uint64_t)1 << 24)
 
 static const char formats[] =
-    "ckpt safetensors torch torch-legacy pickle keras hf hf-trainer accelerate peft dcp llmc folder";
+    "ckpt safetensors torch torch-legacy pickle keras hf hf-trainer accelerate peft dcp llmc fsdp folder";
 static const char roles[] =
     "param buffer grad exp_avg exp_avg_sq max_exp_avg_sq momentum optim master ema step scaler rng other none";
 static const char orders[] =

@@ -350,6 +350,8 @@ static ckpt_status file_parts(ckpt__fsdp *f, ckpt_error *err)
     for (size_t i = 0; i < f->count; i++)
         for (const ckpt__shard *s = f->files[i].shards; s; s = s->next)
             f->by_row[f->files[i].tensors + s->tensor] = s;
+    for (size_t i = 0; i < f->count; i++)
+        f->any_part = f->any_part || f->files[i].shards;
     return CKPT_OK;
 }
 
@@ -437,10 +439,10 @@ static ckpt_status make_index(ckpt__fsdp *f, ckpt__folder *folder, ckpt_error *e
     ckpt_status status = list_files(f, folder, err);
     for (size_t i = 0; status == CKPT_OK && i < f->count; i++)
         status = read_file(f, &f->files[i], err);
-    if (status == CKPT_OK)
-        status = check_ranks(f, err);
     for (size_t i = 0; status == CKPT_OK && i < f->count; i += group_size(f, i))
         status = check_group(f, i, group_size(f, i), err);
+    if (status == CKPT_OK)
+        status = check_ranks(f, err);
     if (status == CKPT_OK)
         status = read_others(f, folder, err);
     if (status == CKPT_OK)

@@ -70,6 +70,7 @@ typedef struct ckpt__fsdp {
     int64_t world;              /* ranks */
     const ckpt__shard **by_row; /* heap, owned: one a row of the files; NULL: it is no part */
     size_t row_count;
+    bool any_part;          /* some file has one */
     ckpt__fsdp_part *parts; /* heap, owned */
     size_t part_count, part_capacity;
     ckpt__fsdp_tensor *tensors; /* heap, owned. A TENSOR value of row_count + i is tensors[i] until it is filled */

@@ -153,6 +153,14 @@ static ckpt_status has_parts(const merger *m, const place *at, bool *has)
     return f.found ? CKPT_OK : (ckpt_status)status;
 }
 
+static bool has_entries(const merger *m, const place *at)
+{
+    for (size_t i = 0; i < m->group->count; i++)
+        if (at->values[i] && at->values[i]->entry_count)
+            return true;
+    return false;
+}
+
 static bool all_are(const merger *m, const place *at, ckpt_kind kind)
 {
     for (size_t i = 0; i < m->group->count; i++)
@@ -325,6 +333,27 @@ static ckpt_value *made_of(const merger *m, const ckpt_value *like, const ckpt_e
     return items ? ckpt__value_list(a, like->kind, items, count) : NULL;
 }
 
+/* The state of FSDP1's own optimizers, as it is: each rank has tensors of its own under the numbers of the parameters, flat, and what of
+ * which parameter they are is in no file. */
+static ckpt_status keep_apart(const merger *m, const place *at, ckpt__fsdp_own *own)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++)
+        if (at->values[i])
+            status = put_own(&own[i], at->key, at->values[i], m->err);
+    m->f->differ += status == CKPT_OK;
+    if (status == CKPT_OK &&
+        !ckpt__report_add(
+            m->f->index->findings, CKPT_SEVERITY_WARNING, "flat-parameters", NULL,
+            "load it with FSDP on as many ranks, wrapped as it was, and save FSDP.optim_state_dict(model, "
+            "optimizer)",
+            "the state of the optimizer is what each rank has of flat parameters (FSDP1's "
+            "optimizer.state_dict()): it is under rank_0, rank_1, ..., for which part of which parameter "
+            "it is, is in no file"))
+        status = ckpt__fsdp_no_memory(m->err);
+    return status;
+}
+
 static ckpt_status merge_children(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
 {
     const size_t files = m->group->count, first = first_of(m, at);
@@ -390,6 +419,11 @@ static ckpt_status merge(const merger *m, const place *at, const ckpt_value **ou
     bool lists = (all_are(m, at, CKPT_V_LIST) || all_are(m, at, CKPT_V_TUPLE)) && same_length(m, at);
     if (status < 0)
         return status;
+    if (at->state && m->f->world > 1 && m->f->any_part && has_entries(m, at)) {
+        status = has_parts(m, at, &parts);
+        if (status < 0 || !parts)
+            return status < 0 ? status : keep_apart(m, at, own);
+    }
     return parts && !deep && (dicts || lists) ? merge_children(m, at, out, own) : merge_value(m, at, out, own);
 }
 
