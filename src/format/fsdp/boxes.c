@@ -9,7 +9,8 @@
  *     0 1                  tensor parallel's rank 0 has the first half of those
  *
  * Cutting in the order of the work gives the same, except where the sizes are so uneven that a rank of FSDP has nothing of one
- * chunk and something of another: the shape of the rank's own tensor tells which of the two was done. */
+ * chunk and something of another. FSDP cuts in the order of the work, distribute_tensor() by the strides: the shapes of the ranks' own
+ * tensors tell which of the two was done (fill.c). */
 #include "format/fsdp/fsdp.h"
 
 #include <stdlib.h>

@@ -231,21 +231,36 @@ static ckpt_status add_dtensor(making *m, const ckpt__fsdp_part *p, bool *fits)
     return status;
 }
 
+static ckpt_status add_all(making *m, bool by_order, bool *fits)
+{
+    ckpt_status status = CKPT_OK;
+    m->by_order = by_order;
+    m->count = 0;
+    *fits = true;
+    for (size_t i = 0; status == CKPT_OK && i < m->part_count; i++)
+        status = add_dtensor(m, &m->parts[i], fits);
+    return status;
+}
+
+static bool has_strides(const ckpt__shard *s)
+{
+    for (uint32_t i = 0; i < s->mesh->ndim; i++)
+        if (s->placements[i].cut == CKPT__CUT_STRIDED)
+            return true;
+    return false;
+}
+
+/* Where both ways give the ranks the shapes that they have, it is the order of the work: so FSDP cuts, and so torch's own full_tensor()
+ * puts together. */
 static ckpt_status add_dtensors(making *m)
 {
-    bool fits = true;
-    ckpt_status status = CKPT_OK;
-    m->count = 0;
-    for (size_t i = 0; status == CKPT_OK && i < m->part_count; i++)
-        status = add_dtensor(m, &m->parts[i], &fits);
-    if (fits || m->by_order)
+    uint32_t order[CKPT__MESH_MOST];
+    bool fits = true, ordered = has_strides(m->parts[0].shard) && ckpt__fsdp_order(m->parts[0].shard, order);
+    ckpt_status status = add_all(m, ordered, &fits);
+    if (fits || !ordered)
         return status;
-    ckpt_error first = m->err ? *m->err : (ckpt_error)CKPT_ERROR_INIT; /* of the way that torch has it first */
-    m->by_order = fits = true;
-    m->count = 0;
-    status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->part_count; i++)
-        status = add_dtensor(m, &m->parts[i], &fits);
+    const ckpt_error first = m->err ? *m->err : (ckpt_error)CKPT_ERROR_INIT;
+    status = add_all(m, false, &fits);
     if (!fits && m->err)
         *m->err = first;
     return status;
