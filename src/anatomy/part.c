@@ -95,6 +95,34 @@ static bool is_piece(const ckpt_tensor_info *t)
     return !ckpt__same_shape(local->shape, local->ndim, t->shape, t->ndim);
 }
 
+/* verl and accelerate: the directory is a checkpoint (format/fsdp). */
+static void rank_how(const char *path, ckpt__whole *out)
+{
+    const char *name = base_of(path);
+    bool verl = number_behind(name, "world_size_", NULL) > 0;
+    bool named = verl || ckpt__begins(name, "pytorch_model_fsdp_") || ckpt__begins(name, "optimizer_");
+    snprintf(
+        out->how, sizeof out->how, "%s",
+        named
+            ? "ask for the directory, which is read whole (ckpt-migrate --to torch DIR OUT.pt makes one file of it); the "
+              "program that saved it (verl, accelerate) loads each rank's file in that rank, with as many ranks"
+            : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
+              "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
+              "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
+}
+
+/* verl's, without a tensor that says so: the state of FSDP1's own optimizers, random states. */
+static bool of_rank(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    char rank[80];
+    if (number_behind(base_of(path), "world_size_", NULL) < 2 || number_behind(base_of(path), "rank_", NULL) < 0)
+        return false;
+    rank_of(index, path, rank, sizeof rank);
+    snprintf(out->what, sizeof out->what, "one of the files of a checkpoint with a file of each rank (%s)", rank);
+    rank_how(path, out);
+    return true;
+}
+
 static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
     const ckpt_tensor_info *first = NULL;
@@ -107,7 +135,7 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
         }
     }
     if (!first)
-        return false;
+        return of_rank(index, path, out);
     char rank[80], global[80], local[80], name[120];
     rank_of(index, path, rank, sizeof rank);
     put_shape(global, sizeof global, first);
@@ -122,15 +150,7 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
                  "a shard (%s): of %zu tensor%s it has one rank's piece (ShardedTensor, FSDP1), the first %s of %s",
                  rank, pieces, pieces == 1 ? "" : "s", name, global);
     }
-    bool verl = number_behind(base_of(path), "world_size_", NULL) > 0;
-    snprintf(
-        out->how, sizeof out->how, "%s",
-        verl
-            ? "verl loads each rank's file in that rank, with as many ranks as saved; python -m verl.model_merger merge "
-              "--backend fsdp --local_dir DIR --target_dir OUT makes one model of all of them"
-            : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
-              "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
-              "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
+    rank_how(path, out);
     return true;
 }
 

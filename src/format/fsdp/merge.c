@@ -44,10 +44,21 @@ static const ckpt__shard *shard_of(const merger *m, const ckpt_value *v)
     return v->kind == CKPT_V_TENSOR && v->tensor < m->f->row_count ? m->f->by_row[v->tensor] : NULL;
 }
 
-/* Its bytes are told by the CRC that the file keeps of them; without one they are taken for the same. Of what is not dense, and of
- * a part, the number is said, which no other has. */
-static void put_tensor(const merger *m, ckpt__buf *b, const ckpt_value *v)
+/* A value as bytes, for comparing. */
+typedef struct printer {
+    const merger *m;
+    ckpt__buf *b;
+    bool no_crcs; /* leave them out */
+    bool unsure;  /* the file has no CRC of some tensor, or not all bytes of it */
+    bool lost;    /* not all bytes */
+} printer;
+
+/* Its bytes are told by the CRC that the file keeps of them. Of what is not dense, and of a part, the number is said, which no
+ * other has. */
+static void put_tensor(printer *p, const ckpt_value *v)
 {
+    const merger *m = p->m;
+    ckpt__buf *b = p->b;
     const ckpt__tensor *t = &m->f->index->tensors[v->tensor];
     const ckpt_tensor_info *info = &t->info;
     ckpt__buf_add(b, &info->dtype, sizeof info->dtype);
@@ -65,20 +76,17 @@ static void put_tensor(const merger *m, ckpt__buf *b, const ckpt_value *v)
         ckpt__buf_add(b, info->strides, info->ndim * sizeof *info->strides);
     ckpt__buf_add(b, &info->offset, sizeof info->offset);
     ckpt__buf_add(b, &e->size, sizeof e->size);
-    if (e->memory)
+    p->lost = p->lost || e->missing;
+    p->unsure = p->unsure || e->missing || (!e->memory && !e->has_crc);
+    if (e->memory && !p->no_crcs)
         ckpt__buf_add(b, e->memory, e->size);
-    else if (e->has_crc)
+    else if (e->has_crc && !p->no_crcs)
         ckpt__buf_add(b, &e->crc, sizeof e->crc);
 }
 
-typedef struct printer {
-    const merger *m;
-    ckpt__buf *b;
-} printer;
-
 static int on_print(void *ctx, const ckpt_visit *visit)
 {
-    const printer *p = ctx;
+    printer *p = ctx;
     const ckpt_value *v = visit->value;
     const ckpt_key *key = visit->path.count ? &visit->path.keys[visit->path.count - 1] : NULL;
     ckpt__buf_printf(p->b, "|%d %zu %lld:", (int)v->kind, visit->path.count, key ? (long long)key->number : 0);
@@ -94,7 +102,7 @@ static int on_print(void *ctx, const ckpt_visit *visit)
     if (v->array && v->array->ndim)
         ckpt__buf_add(p->b, v->array->shape, v->array->ndim * sizeof *v->array->shape);
     if (v->kind == CKPT_V_TENSOR && v->tensor < p->m->f->row_count)
-        put_tensor(p->m, p->b, v);
+        put_tensor(p, v);
     else if (v->kind == CKPT_V_BOOL)
         ckpt__buf_char(p->b, v->boolean ? 't' : 'f');
     else if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT)
@@ -102,29 +110,58 @@ static int on_print(void *ctx, const ckpt_visit *visit)
     return p->b->failed ? ckpt__fsdp_no_memory(p->m->err) : CKPT_OK;
 }
 
-static ckpt_status print(const merger *m, const ckpt_value *v, ckpt__buf *b)
+static ckpt_status print(printer *p, const ckpt_value *v, ckpt__buf *b)
 {
-    printer p = {m, b};
-    return (ckpt_status)ckpt_value_walk(v, 0, on_print, &p, m->err);
+    p->b = b;
+    b->size = 0;
+    return (ckpt_status)ckpt_value_walk(v, 0, on_print, p, p->m->err);
 }
 
-/* *other: the first file that has something else than the first one has; the count of files: there is none. */
-static ckpt_status compare(const merger *m, const place *at, size_t *other)
+/* *other: the first file that has something else than file `first`; the count of files: there is none. */
+static ckpt_status compare_with(const place *at, size_t first, printer *p, size_t *other)
 {
-    const size_t first = first_of(m, at);
+    const size_t files = p->m->group->count;
     ckpt__buf one = {0}, next = {0};
-    ckpt_status status = print(m, at->values[first], &one);
-    *other = m->group->count;
-    for (size_t i = first + 1; status == CKPT_OK && *other == m->group->count && i < m->group->count; i++) {
+    ckpt_status status = print(p, at->values[first], &one);
+    *other = files;
+    for (size_t i = first + 1; status == CKPT_OK && *other == files && i < files; i++) {
         if (!at->values[i])
             continue;
-        next.size = 0;
-        status = print(m, at->values[i], &next);
+        status = print(p, at->values[i], &next);
         if (status == CKPT_OK && (one.size != next.size || memcmp(one.data, next.data, one.size) != 0))
             *other = i;
     }
     ckpt__buf_free(&one);
     ckpt__buf_free(&next);
+    return status;
+}
+
+/* What a file has no CRC of is taken for the same. */
+static ckpt_status compare(const merger *m, const place *at, size_t *other)
+{
+    const size_t first = first_of(m, at);
+    printer p = {.m = m};
+    ckpt_status status = compare_with(at, first, &p, other);
+    p.no_crcs = true;
+    return status == CKPT_OK && *other < m->group->count && p.unsure ? compare_with(at, first, &p, other) : status;
+}
+
+/* The first file that has all bytes of it; the first one, where none has. */
+static ckpt_status find_whole(const merger *m, const place *at, size_t *file)
+{
+    ckpt__buf text = {0};
+    printer p = {.m = m, .lost = true};
+    ckpt_status status = CKPT_OK;
+    *file = first_of(m, at);
+    for (size_t i = *file; status == CKPT_OK && p.lost && i < m->group->count; i++) {
+        p.lost = false;
+        if (at->values[i])
+            status = print(&p, at->values[i], &text);
+        if (!p.lost && at->values[i])
+            *file = i;
+        p.lost = p.lost || !at->values[i];
+    }
+    ckpt__buf_free(&text);
     return status;
 }
 
@@ -230,11 +267,13 @@ static ckpt_status put_own(ckpt__fsdp_own *own, const ckpt_value *key, const ckp
 static ckpt_status merge_value(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
 {
     const size_t first = first_of(m, at);
-    size_t other;
+    size_t other, whole = first;
     ckpt_status status = compare(m, at, &other);
     if (status == CKPT_OK && other == m->group->count) {
-        *out = at->values[first];
-        return CKPT_OK;
+        if (m->f->request->salvage)
+            status = find_whole(m, at, &whole);
+        *out = at->values[whole];
+        return status;
     }
     if (status == CKPT_OK && is_step(m, at, first, other))
         status = mixed(m, at, first, other);
