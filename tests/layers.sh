@@ -29,7 +29,8 @@ format/llmc##base model codec io format
 format/megatron##base model codec io format format/native format/dcp
 format/folder##base model codec io format format/native format/dcp
 format/deepspeed##base model codec io format format/folder format/native
-format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder format/keras format/llmc format/deepspeed format/megatron
+format/fsdp##base model codec io format format/folder
+format/table#src/format/table* src/format/identify*#base model codec io format format/torch format/native format/dcp format/folder format/keras format/llmc format/deepspeed format/megatron format/fsdp
 engine##base model codec io device format
 anatomy##base model codec io map format format/torch format/native format/folder format/table
 reader##base model codec io device format format/table engine anatomy

@@ -18,7 +18,7 @@ typedef struct ckpt_reader_options {
     uint32_t struct_size; /* by the initializer */
     const char *format;   /* NULL: told from the content; else "ckpt", "safetensors", "torch", "torch-legacy", "pickle",
                                    * "keras", "hf", "hf-trainer", "accelerate", "peft", "dcp", "llmc", "deepspeed", "universal",
-                                   * "torch-dist", "megatron" or "folder" */
+                                   * "torch-dist", "megatron", "fsdp" or "folder" */
     const char *const *also; /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
                                    * "module.pt", the directories of other ranks; what else lies there is not looked at (the
                                    * commands' --one). Borrowed during the call */
@@ -50,9 +50,8 @@ typedef struct ckpt_reader_options {
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err);
 void ckpt_reader_close(ckpt_reader *reader);
 
-/* Which layout of several ranks or files a directory has, by the names in it: "dcp", "dcp-hf", "deepspeed" and "universal", which
- * ckpt_reader_open reads, or one that it knows and refuses with CKPT_E_UNSUPPORTED ("megatron", "torch-dist", "fsdp",
- * "tensorflow"). NULL: none of these. Static. */
+/* Which layout of several ranks or files a directory has, by the names in it: "dcp" or "dcp-hf", which ckpt_reader_open reads, or
+ * one that it knows and refuses with CKPT_E_UNSUPPORTED ("tensorflow"). NULL: none of these. Static. */
 const char *ckpt_layout_of(const char *path);
 
 const char *ckpt_reader_format(const ckpt_reader *reader); /* "ckpt", "safetensors", "torch", ... */

@@ -3,6 +3,7 @@
  * state_dict), deepspeed/checkpoint/ds_to_universal.py, megatron/training/checkpointing.py (get_checkpoint_name) and
  * megatron/core/optimizer/distrib_optimizer.py. Files of the programs themselves were read. */
 #include "anatomy/part.h"
+#include "format/shard.h"
 
 #include <stdio.h>
 
@@ -33,14 +34,18 @@ static int64_t number_behind(const char *text, const char *word, const char **en
     return found;
 }
 
-/* "rank 1 of 2" by the names of rank files: model_world_size_2_rank_1.pt, pytorch_model_fsdp_0_rank1.bin. */
-static void rank_by_name(const char *path, char *out, size_t size)
+/* "rank 1 of 2" as its tensors say, or by the names of rank files: model_world_size_2_rank_1.pt,
+ * pytorch_model_fsdp_0_rank1.bin. */
+static void rank_of(const ckpt__index *index, const char *path, char *out, size_t size)
 {
     const char *name = base_of(path);
+    const ckpt__shard *shard = index->shards;
     int64_t world = number_behind(name, "world_size_", NULL), rank = number_behind(name, "rank_", NULL);
     if (rank < 0)
         rank = number_behind(name, "rank", NULL);
-    if (rank >= 0 && world > 0)
+    if (shard && shard->rank >= 0 && shard->world > shard->rank)
+        snprintf(out, size, "rank %lld of %lld", (long long)shard->rank, (long long)shard->world);
+    else if (rank >= 0 && world > 0)
         snprintf(out, size, "rank %lld of %lld by its name", (long long)rank, (long long)world);
     else if (rank >= 0)
         snprintf(out, size, "rank %lld by its name", (long long)rank);
@@ -90,6 +95,34 @@ static bool is_piece(const ckpt_tensor_info *t)
     return !ckpt__same_shape(local->shape, local->ndim, t->shape, t->ndim);
 }
 
+/* verl and accelerate: the directory is a checkpoint (format/fsdp). */
+static void rank_how(const char *path, ckpt__whole *out)
+{
+    const char *name = base_of(path);
+    bool verl = number_behind(name, "world_size_", NULL) > 0;
+    bool named = verl || ckpt__begins(name, "pytorch_model_fsdp_") || ckpt__begins(name, "optimizer_");
+    snprintf(
+        out->how, sizeof out->how, "%s",
+        named
+            ? "ask for the directory, which is read whole (ckpt-migrate --to torch DIR OUT.pt makes one file of it); the "
+              "program that saved it (verl, accelerate) loads each rank's file in that rank, with as many ranks"
+            : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
+              "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
+              "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
+}
+
+/* verl's, without a tensor that says so: the state of FSDP1's own optimizers, random states. */
+static bool of_rank(const ckpt__index *index, const char *path, ckpt__whole *out)
+{
+    char rank[80];
+    if (number_behind(base_of(path), "world_size_", NULL) < 2 || number_behind(base_of(path), "rank_", NULL) < 0)
+        return false;
+    rank_of(index, path, rank, sizeof rank);
+    snprintf(out->what, sizeof out->what, "one of the files of a checkpoint with a file of each rank (%s)", rank);
+    rank_how(path, out);
+    return true;
+}
+
 static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *out)
 {
     const ckpt_tensor_info *first = NULL;
@@ -102,9 +135,9 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
         }
     }
     if (!first)
-        return false;
+        return of_rank(index, path, out);
     char rank[80], global[80], local[80], name[120];
-    rank_by_name(path, rank, sizeof rank);
+    rank_of(index, path, rank, sizeof rank);
     put_shape(global, sizeof global, first);
     ckpt__escape(name, sizeof name, first->name.data, first->name.size);
     if (first->extra->part_count && first->extra->placements.data) {
@@ -117,15 +150,7 @@ static bool of_pieces(const ckpt__index *index, const char *path, ckpt__whole *o
                  "a shard (%s): of %zu tensor%s it has one rank's piece (ShardedTensor, FSDP1), the first %s of %s",
                  rank, pieces, pieces == 1 ? "" : "s", name, global);
     }
-    bool verl = number_behind(base_of(path), "world_size_", NULL) > 0;
-    snprintf(
-        out->how, sizeof out->how, "%s",
-        verl
-            ? "verl loads each rank's file in that rank, with as many ranks as saved; python -m verl.model_merger merge "
-              "--backend fsdp --local_dir DIR --target_dir OUT makes one model of all of them"
-            : "each rank of the program that saved it loads its own file, after the model was sharded as it was then; "
-              "for one file of all of them save there with torch.distributed.checkpoint.state_dict."
-              "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))");
+    rank_how(path, out);
     return true;
 }
 

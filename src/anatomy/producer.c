@@ -163,6 +163,9 @@ static const ckpt__producer
                            .step = "global_step",
                            .epoch = "epoch",
                            .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
+    verl = {"verl", CKPT_LOADER_CKPT, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
+    accelerate_fsdp = {"accelerate", CKPT_LOADER_CKPT, .resume = "accelerator.load_state(\"{path}\")"},
+    ranks = {NULL, CKPT_LOADER_CKPT, .resume = "the program that saved it, with as many ranks"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
     megatron = {"Megatron", CKPT_LOADER_CKPT, .step = "iteration",
                 .precision = "args/bf16=True>bf16|args/fp16=True>fp16", .resume = "pretrain_gpt.py --load \"{path}\""},
@@ -225,6 +228,23 @@ static const ckpt__producer *of_deepspeed(const ckpt__index *index)
     return strcmp(index->format, "universal") == 0 ? &universal : &deepspeed;
 }
 
+/* By the names of the files that plain tensors are in. */
+static const ckpt__producer *of_fsdp(const ckpt__index *index)
+{
+    if (ckpt_value_get(index->root, "extra_state"))
+        return &verl;
+    for (size_t i = 0; i < index->tensor_count; i++) {
+        const ckpt_str file = index->tensors[i].info.file;
+        if (!file.data)
+            continue;
+        if (memmem(file.data, file.size, "_world_size_", 12))
+            return &verl;
+        if (ckpt__begins(file.data, "pytorch_model_fsdp_") || ckpt__begins(file.data, "optimizer_"))
+            return &accelerate_fsdp;
+    }
+    return &ranks;
+}
+
 /* Which program wrote it is a question of its format, and not of a fact about it. */
 static const ckpt__producer *without_row(const ckpt__index *index)
 {
@@ -233,6 +253,8 @@ static const ckpt__producer *without_row(const ckpt__index *index)
         return of_keras(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_DCP)
         return of_ranks(index);
+    if (ckpt__format_of(index)->family == CKPT__FAMILY_FSDP)
+        return of_fsdp(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_LLMC)
         return ckpt__index_is_directory(index) ? &llmc : &llmc_model;
     if (ckpt__format_of(index)->family == CKPT__FAMILY_DEEPSPEED)

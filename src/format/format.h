@@ -128,7 +128,8 @@ typedef enum ckpt__family {
     CKPT__FAMILY_LLMC,        /* llm.c in CUDA: no Python program reads it */
     CKPT__FAMILY_DEEPSPEED,   /* DeepSpeed: its engine.load_checkpoint reads it */
     CKPT__FAMILY_MEGATRON,    /* Megatron-LM and megatron-core, in both layouts: their own load reads it */
-    CKPT__FAMILY_KERAS        /* Keras: keras.saving.load_model or load_weights reads it */
+    CKPT__FAMILY_FSDP, /* a pickled file of each rank: the program that wrote them reads them, each rank its own */
+    CKPT__FAMILY_KERAS /* Keras: keras.saving.load_model or load_weights reads it */
 } ckpt__family;
 
 /* One format. Everything above this room goes by this table; a new format is one more of these. */
@@ -150,7 +151,7 @@ typedef struct ckpt__format {
     /* native: a trainer bound all that is in it. So what it lacks is no loss to that trainer (doctor), and what nobody asks
      * for is a mistake (restore). */
     bool bound;
-    /* native, dcp, keras, llmc, deepspeed, megatron, torch-dist: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
+    /* native, dcp, keras, llmc, deepspeed, megatron, torch-dist, fsdp: the files of a directory become one tree. Else the root is a dict from a file's name to what the file holds:
      * see ckpt__in_files. */
     bool joins_files;
     /* native: it holds all that a state binds: values, roles, parameters, groups. Another format loses some. Asked by save. */
@@ -158,7 +159,7 @@ typedef struct ckpt__format {
     /* native: each tensor has a device tag of its own, also of those that share a storage. Asked by migrate, for a torch target,
      * whose tags are those of storages. */
     bool tags_tensors;
-    /* torch, torch-legacy, dcp, torch-dist: tensors and values lie in dicts that a program laid out as it liked. The model, its optimizer
+    /* torch, torch-legacy, dcp, torch-dist, fsdp: tensors and values lie in dicts that a program laid out as it liked. The model, its optimizer
      * and its scaler are found by their structure. Asked by anatomy. */
     bool laid_out;
     /* torch, torch-legacy: torch.load reads a file of it, and each value is one that it may refuse. Asked by doctor and
@@ -166,9 +167,9 @@ typedef struct ckpt__format {
     bool torch_loads;
     /* pickle: torch.load raises on each of its files. Asked by doctor. */
     bool torch_raises;
-    /* native, dcp, keras, llmc, deepspeed, megatron, torch-dist: one program's own loader reads it, and those of torch, Lightning and the others do not. Asked by doctor. */
+    /* native, dcp, keras, llmc, deepspeed, megatron, torch-dist, fsdp: one program's own loader reads it, and those of torch, Lightning and the others do not. Asked by doctor. */
     bool own_loader;
-    /* native, dcp, keras, llmc, deepspeed, megatron, torch-dist: no resume in Python begins with reading a file; the text says why, and what to do instead. NULL:
+    /* native, dcp, keras, llmc, deepspeed, megatron, torch-dist, fsdp: no resume in Python begins with reading a file; the text says why, and what to do instead. NULL:
      * one does. Asked by doctor, for a snippet. */
     const char *no_python;
     /* safetensors: the function that reads a file in Python. NULL: torch.load. Asked by doctor. */
@@ -185,7 +186,7 @@ typedef struct ckpt__format {
     bool weights_alone;
     /* safetensors: float4 is F4, whose shape counts values; torch's shape counts pairs. Asked by migrate. */
     bool logical_float4;
-    /* torch, pickle, dcp, torch-dist: there is a value tree even where every tensor is at its top. Asked by migrate. */
+    /* torch, pickle, dcp, torch-dist, fsdp: there is a value tree even where every tensor is at its top. Asked by migrate. */
     bool has_values;
     /* torch-legacy: no zip archive, which libtorch's readers refuse. Asked by doctor. */
     bool no_archive;
@@ -199,7 +200,7 @@ typedef struct ckpt__format {
     bool pretrained;
     /* peft: the weights are an adapter's, under names of PEFT's, which PEFT alone loads. Asked by doctor, for the resume. */
     bool adapter;
-    /* ckpt, dcp, keras, llmc, deepspeed, megatron, torch-dist: does a file of this name, at the top of a directory, hold part of such a checkpoint? It is no settings then, and does
+    /* ckpt, dcp, keras, llmc, deepspeed, megatron, torch-dist, fsdp: does a file of this name, at the top of a directory, hold part of such a checkpoint? It is no settings then, and does
      * not go along when the weights are written as something else. Asked by migrate. NULL: the names of format/folder say it. */
     bool (*owns)(const char *name);
     /* keras, torch-dist: the same, of names that mean something else beside other formats ("config.json"). NULL: none */
@@ -219,7 +220,7 @@ extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__f
 extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
     ckpt__format_folder, ckpt__format_dcp, ckpt__format_keras, ckpt__format_llmc, ckpt__format_deepspeed,
     ckpt__format_universal;
-extern const ckpt__format ckpt__format_torch_dist, ckpt__format_megatron;
+extern const ckpt__format ckpt__format_torch_dist, ckpt__format_megatron, ckpt__format_fsdp;
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

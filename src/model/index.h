@@ -199,6 +199,8 @@ typedef struct ckpt__index {
         *parts_given;    /* heap, owned, one count a storage: bytes given without a look at the CRC (engine/checked.c);
                                    * NULL: no such bytes are given */
     ckpt__hash *by_name; /* owned: name -> number of its first tensor; NULL where the format makes no such table */
+    const struct ckpt__shard *shards; /* in the arena: tensors of which this file has one rank's part (format/shard.h);
+                                   * NULL: there are none */
     ckpt__span *spans;
     size_t span_count, span_capacity; /* heap, owned */
     pthread_mutex_t span_lock; /* there from the first span on: one thread compares, others wait for its answer */

@@ -13,7 +13,8 @@ enum {
 #define RANKS ((uint64_t)1 << 24)
 
 static const char formats[] =
-    "ckpt safetensors torch torch-legacy pickle keras hf hf-trainer accelerate peft dcp llmc deepspeed universal torch-dist megatron folder";
+    "ckpt safetensors torch torch-legacy pickle keras hf hf-trainer accelerate peft dcp llmc deepspeed universal torch-dist "
+    "megatron fsdp folder";
 static const char roles[] =
     "param buffer grad exp_avg exp_avg_sq max_exp_avg_sq momentum optim master ema step scaler rng other none";
 static const char orders[] =

@@ -1,7 +1,6 @@
 /* format/folder/foreign.c - layouts of several ranks that are known by their names and not read: what each is, and what
  * reads it or makes one file of it. Names are those of torch/distributed/checkpoint/filesystem.py and hf_storage.py,
- * megatron/training/checkpointing.py, accelerate/utils/fsdp_utils.py, transformers/trainer.py and
- * verl/utils/checkpoint/fsdp_checkpoint_manager.py. */
+ * of tensorflow/python/saved_model. */
 #include "format/folder/folder.h"
 
 #include <stdio.h>
@@ -10,28 +9,13 @@
 #define DCP_MERGE                                                                                                      \
     "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
 /* Names: '#' is a number, '*' anything, '/' at the end a folder. */
-enum sign {
-    METADATA,
-    RANK_METADATA,
-    DISTCP,
-    DCP_HF,
-    FSDP_RANK,
-    FSDP_RANK_OPTIMIZER,
-    FSDP_LOCAL,
-    VERL,
-    SAVED_MODEL,
-    SIGNS
-};
+enum sign { METADATA, RANK_METADATA, DISTCP, DCP_HF, SAVED_MODEL, SIGNS };
 
 static const char *const names[SIGNS] = {
     [METADATA] = ".metadata",
     [RANK_METADATA] = "__#.metadata",
     [DISTCP] = "*.distcp",
     [DCP_HF] = "shard-#-model-#-of-#.safetensors",
-    [FSDP_RANK] = "pytorch_model_fsdp_#_rank#.bin",
-    [FSDP_RANK_OPTIMIZER] = "optimizer_#_rank#.bin",
-    [FSDP_LOCAL] = "pytorch_model_fsdp_rank#.bin",
-    [VERL] = "model_world_size_#_rank_#.pt",
     [SAVED_MODEL] = "saved_model.pb",
 };
 
@@ -42,7 +26,6 @@ static const struct row {
     const char *format, *what, *how;
 } rows[] = {
 #define IS(a) { (a) + 1, 0 }
-#define BOTH(a, b) { (a) + 1, (b) + 1 }
     { IS(RANK_METADATA), "dcp", "a PyTorch distributed checkpoint (DCP), with a list for each rank",
       DCP_HOW " (dcp_to_torch reads the list of rank 0 alone)" },
     { IS(METADATA), "dcp", "a PyTorch distributed checkpoint (DCP)", DCP_HOW DCP_MERGE },
@@ -50,11 +33,6 @@ static const struct row {
     { IS(DCP_HF), "dcp-hf", "a PyTorch distributed checkpoint in safetensors (DCP, HuggingFaceStorageWriter)",
       "torch.distributed.checkpoint.load(state_dict, storage_reader=torch.distributed.checkpoint.HuggingFaceStorageReader(DIR)); "
       "HuggingFaceStorageWriter(..., enable_consolidation=True) writes files that are read here" },
-    { IS(FSDP_RANK), "fsdp", "a checkpoint of FSDP with a file for each rank (use_dcp=False)", "accelerator.load_state(DIR) with as many ranks as saved it" },
-    { IS(FSDP_RANK_OPTIMIZER), "fsdp", "a checkpoint of FSDP with a file for each rank (use_dcp=False)", "accelerator.load_state(DIR) with as many ranks as saved it" },
-    { IS(FSDP_LOCAL), "fsdp", "a checkpoint of FSDP with each rank's local state", "accelerator.load_state(DIR) with as many ranks as saved it" },
-    { IS(VERL), "fsdp", "a checkpoint of FSDP with a file for each rank (verl)",
-      "verl with as many ranks as saved it; the weights in one model: python -m verl.model_merger merge --backend fsdp --local_dir DIR --target_dir OUT" },
     { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
 };
 /* clang-format on */
@@ -141,7 +119,7 @@ void ckpt__foreign_decide(ckpt__folder *f)
     if (!row)
         return;
     ckpt__buf others = {0};
-    bool shards = strcmp(row->format, "fsdp") == 0 || strcmp(row->format, "dcp-hf") == 0;
+    bool shards = strcmp(row->format, "dcp-hf") == 0;
     if (!shards)
         put_members(f, &others);
     f->layout = CKPT__LAYOUT_REFUSED;

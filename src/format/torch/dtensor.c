@@ -4,8 +4,7 @@
 
 enum { MOST_PLACEMENTS = 16 };
 
-/* What a state says of a name: of a dict, or of (dict or None, slots). */
-static const ckpt__pickle_node *said(const ckpt__pickle_node *state, const char *name)
+const ckpt__pickle_node *ckpt__torch_said(const ckpt__pickle_node *state, const char *name)
 {
     if (!state || state->kind != CKPT__P_TUPLE)
         return state && state->kind == CKPT__P_DICT ? ckpt__pickle_get(state, name) : NULL;
@@ -18,9 +17,9 @@ static const ckpt__pickle_node *said(const ckpt__pickle_node *state, const char 
     return NULL;
 }
 
-static const ckpt__pickle_node *attribute(const ckpt__pickle_node *object, const char *name)
+const ckpt__pickle_node *ckpt__torch_attribute(const ckpt__pickle_node *object, const char *name)
 {
-    return object && object->kind == CKPT__P_OBJECT ? said(object->u.object->state, name) : NULL;
+    return object && object->kind == CKPT__P_OBJECT ? ckpt__torch_said(object->u.object->state, name) : NULL;
 }
 
 static void put_int(ckpt__buf *b, const char *before, const ckpt__pickle_node *value)
@@ -40,11 +39,11 @@ static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__pickle_node 
         return false;
     const char *last = memrchr(name.data, '.', name.size);
     size_t skip = last ? (size_t)(last - name.data) + 1 : 0;
-    const ckpt__pickle_node *op = attribute(placement, "reduce_op");
+    const ckpt__pickle_node *op = ckpt__torch_attribute(placement, "reduce_op");
     ckpt__buf_add(b, name.data + skip, name.size - skip);
     ckpt__buf_char(b, '(');
-    put_int(b, "dim=", attribute(placement, "dim"));
-    put_int(b, ", sf=", attribute(placement, "split_factor"));
+    put_int(b, "dim=", ckpt__torch_attribute(placement, "dim"));
+    put_int(b, ", sf=", ckpt__torch_attribute(placement, "split_factor"));
     if (op && op->kind == CKPT__P_STR)
         ckpt__buf_add(b, op->u.text.data, op->u.text.size);
     ckpt__buf_char(b, ')');
@@ -54,13 +53,14 @@ static bool put_placement(ckpt__torch *t, ckpt__buf *b, const ckpt__pickle_node 
 bool ckpt__torch_placements(ckpt__torch *t, const ckpt__pickle_node *state, ckpt_str *out)
 {
     *out = (ckpt_str){NULL, 0};
-    const ckpt__pickle_node *spec = said(state, "_spec"), *list = attribute(spec, "placements");
+    const ckpt__pickle_node *spec = ckpt__torch_said(state, "_spec"), *list = ckpt__torch_attribute(spec, "placements");
     size_t n = ckpt__torch_length(list);
     if (n == 0 || n > MOST_PLACEMENTS)
         return true;
-    const ckpt__pickle_node *mesh = attribute(spec, "mesh"), *names = attribute(mesh, "_mesh_dim_names");
+    const ckpt__pickle_node *mesh = ckpt__torch_attribute(spec, "mesh"),
+                            *names = ckpt__torch_attribute(mesh, "_mesh_dim_names");
     if (!names)
-        names = attribute(mesh, "mesh_dim_names"); /* before 2.9 */
+        names = ckpt__torch_attribute(mesh, "mesh_dim_names"); /* before 2.9 */
     bool named = ckpt__torch_length(names) == n, known = true;
     ckpt__buf b = {0};
     for (size_t i = 0; known && i < n; i++) {

@@ -139,7 +139,7 @@ static ckpt_status add_one(lister *l, ckpt__torch_tensor *tensor, const ckpt_ten
     info->requires_grad = spec->requires_grad;
     info->conj = spec->conj;
     info->neg = spec->neg;
-    if (!set_extra(l, spec, info))
+    if (!set_extra(l, spec, info) || (spec->shell && !ckpt__torch_note_shard(l->t, spec, *number)))
         return ckpt__torch_no_memory(l->t, l->err);
     if (!tensor->listed)
         tensor->value.tensor = *number;

@@ -333,6 +333,8 @@ static ckpt_status rebuild_from_type(const call *c, spec *out)
         if (!out->class_name.data)
             return ckpt__torch_no_memory(c->t, c->err);
     }
+    if (out->shell && !out->shell_class.data)
+        out->shell_class = out->class_name;
     const ckpt__pickle_node *is_buffer = ckpt__pickle_get(state, "_is_buffer");
     out->is_buffer = is_buffer && is_buffer->kind == CKPT__P_BOOL && is_buffer->boolean;
     return CKPT_OK;
@@ -486,6 +488,7 @@ static ckpt_status rebuild_wrapper(const call *c, spec *out)
         status = get_geometry(c, 2, 3, out);
     if (status == CKPT_OK)
         status = get_device(c, 6, &out->device);
+    out->shell = out->state;
     if (status == CKPT_OK)
         status = wrapper_parts(c, out->state, out);
     out->requires_grad = get_bool(c, 7);

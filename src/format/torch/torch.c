@@ -377,6 +377,7 @@ void ckpt__torch_release(ckpt__torch *t)
     ckpt__buf_free(&t->record_name);
     free(t->by_record);
     ckpt__hash_free(t->nested_by);
+    ckpt__hash_free(t->meshes);
     ckpt__torch_roles_free(t);
     free(t->nested);
     free(t->storages);

@@ -9,6 +9,8 @@
  *   calls.c    rebuild calls that torch would not take, or that make another tensor than they seem to
  *   numpy.c    numpy's dtypes, arrays, scalars
  *   names.c    what classes are called; names of storages and dtypes
+ *   dtensor.c  how a DTensor is laid out, in words
+ *   shard.c    which part of a DTensor or ShardedTensor a rank has
  *   list.c     the value tree -> the tensors of the index, one for each key path
  *   role.c     what each of them is to training
  *   script.c   archives of libtorch in C++ and of TorchScript: their objects, roles and notes
@@ -22,6 +24,7 @@
 #include "codec/pickle.h"
 #include "codec/zip.h"
 #include "format/format.h"
+#include "format/shard.h"
 
 /* What a rebuild call describes: a tensor before it has a name. torch shares nodes, so one description may be listed under
  * several names. In t->specs, until the file is read; texts are in the arena of the index, shape and strides have ndim entries
@@ -39,6 +42,9 @@ typedef struct ckpt__torch_spec {
     const struct ckpt__torch_part *parts;
     size_t part_count;
     const ckpt__pickle_node *state; /* attributes, or NULL */
+    const ckpt__pickle_node
+        *shell; /* of a wrapper of tensors: its attributes, also where a parameter wraps it; else NULL */
+    ckpt_str shell_class;
     const ckpt__pickle_node *quantizer_args;
 } ckpt__torch_spec;
 
@@ -140,6 +146,8 @@ typedef struct ckpt__torch {
     const ckpt__index *kept; /* not a torch file: a pickle that a native file keeps (kept.c), and that file's index */
     bool refused;            /* a finding says why torch.load does not load the file; one is enough */
     struct ckpt__torch_roles *roles; /* what role.c remembers from one tensor to the next */
+    ckpt__shard *last_shard;         /* of the index's; NULL: it has none yet */
+    ckpt__hash *meshes;              /* owned: the address of a node -> its ckpt__mesh; NULL: none was met */
 } ckpt__torch;
 
 /* CKPT_E_FORMAT (or another): "byte N: <message>", about a node. */
@@ -332,6 +340,11 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err);
 /* ---- DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL where the attributes are not those of one.
  * False: no memory. */
 bool ckpt__torch_placements(ckpt__torch *t, const ckpt__pickle_node *state, ckpt_str *out);
+/* What a state says of a name, being a dict or (dict or None, slots); what an object's state says. NULL: nothing. */
+const ckpt__pickle_node *ckpt__torch_said(const ckpt__pickle_node *state, const char *name);
+const ckpt__pickle_node *ckpt__torch_attribute(const ckpt__pickle_node *object, const char *name);
+/* shard.c: notes in the index what rank's part of a tensor it is, where it is a DTensor or a ShardedTensor. False: no memory. */
+bool ckpt__torch_note_shard(ckpt__torch *t, const ckpt__torch_spec *spec, size_t tensor);
 
 /* ---- listing */
 ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err);

@@ -70,7 +70,7 @@ static const char *data(const char *name)
 START_TEST(a_rank_of_fsdp)
 {
     const char *file = data("model_world_size_2_rank_1.pt");
-    is_part(file, CKPT_LOADER_OWN, "rank 1 of 2 by its name", "verl");
+    is_part(file, CKPT_LOADER_OWN, "rank 1 of 2", "verl");
     is_part(file, CKPT_LOADER_TORCH, "weight: Shard(dim=0), (1, 2) of (3, 2)", "verl");
     is_none(data("whole_rank_0.pt")); /* a DTensor over one rank has all of it */
     ckpt_reader *reader = NULL;

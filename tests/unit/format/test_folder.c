@@ -230,9 +230,7 @@ START_TEST(other_layouts_are_refused_by_name)
         bool folder;
         const char *words;
     } cases[] = {
-        {"pytorch_model_fsdp_rank0.bin", false, "local state"},
-        {"pytorch_model_fsdp_0_rank1.bin", false, "a file for each rank"},
-        {"model_world_size_2_rank_1.pt", false, "verl"},
+        {"saved_model.pb", false, "SavedModel"},
     };
     static const struct {
         const char *name;
@@ -450,19 +448,20 @@ START_TEST(every_format_has_its_facts)
         bool native = f == &ckpt__format_native, dcp = f == &ckpt__format_dcp,
              llmc = f == &ckpt__format_llmc || f->family == CKPT__FAMILY_MEGATRON ||
                     f->family == CKPT__FAMILY_DEEPSPEED, /* parts of ranks, by name */
-            several = !f->suffix && !dcp && !llmc;
+            fsdp = f == &ckpt__format_fsdp, several = !f->suffix && !dcp && !llmc && !fsdp;
         x->format = f->name;
         x->kind = "directory";
         ck_assert_ptr_eq(ckpt__format_of(x), f);
         ck_assert_int_ne(f->family, CKPT__FAMILY_NONE);
         ck_assert_int_eq(f->family == CKPT__FAMILY_FOLDER, several);
-        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && !llmc && f != &ckpt__format_keras);
+        ck_assert_int_eq(ckpt__in_files(x), !native && !dcp && !llmc && !fsdp && f != &ckpt__format_keras);
         ck_assert_int_eq(f->family == CKPT__FAMILY_DCP, dcp);
         ck_assert(f->canonical == (native || llmc) && f->bound == native && f->has_manifest == native &&
                   f->keeps_torch == native && f->holds_state == native && f->tags_tensors == native);
-        ck_assert(f->own_loader == (native || dcp || llmc || f == &ckpt__format_keras) &&
+        ck_assert(f->own_loader == (native || dcp || llmc || fsdp || f == &ckpt__format_keras) &&
                   f->own_loader == !!f->no_python);
-        ck_assert(f->torch_loads == (f->family == CKPT__FAMILY_TORCH) && f->laid_out == (f->torch_loads || dcp));
+        ck_assert(f->torch_loads == (f->family == CKPT__FAMILY_TORCH) &&
+                  f->laid_out == (f->torch_loads || dcp || fsdp));
         ck_assert(f->torch_raises == (f == &ckpt__format_pickle) && f->weights_alone == !!f->python_load);
         ck_assert(!several || f->loose_files != f->of_one_model);
         ck_assert(!f->rewritten_as || (!f->write && f->rewritten_as->write && f->rewritten_as->family == f->family));

@@ -1,0 +1,496 @@
+/* format/fsdp/merge.c - the trees of all ranks as one. Where a tensor of all ranks lies below, dicts are joined key by key; all else is
+ * taken once where it is the same on all ranks that have it, and kept for each rank where it is not. */
+#include "format/fsdp/fsdp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEEPEST = 16 };
+
+/* What is merged: a group's files, of which those without `there` have nothing. */
+typedef struct merger {
+    ckpt__fsdp *f;
+    const ckpt__fsdp_group *group;
+    ckpt_error *err;
+} merger;
+
+/* A place of the tree. values[i] is what file i of the group has there; NULL: nothing. */
+typedef struct place {
+    const ckpt_value **values;
+    const ckpt_value *key; /* under which the dict above has it */
+    int depth;
+    bool state; /* it is the state of an optimizer, whose entries are told apart */
+} place;
+
+static ckpt_status merge(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own);
+
+static bool is_text(const ckpt_value *key, const char *text)
+{
+    return key && key->kind == CKPT_V_STR && ckpt__str_is(key->text, text);
+}
+
+static size_t first_of(const merger *m, const place *at)
+{
+    size_t i = 0;
+    while (i < m->group->count && !at->values[i])
+        i++;
+    return i;
+}
+
+/* ---- do all ranks have the same? */
+
+static const ckpt__shard *shard_of(const merger *m, const ckpt_value *v)
+{
+    return v->kind == CKPT_V_TENSOR && v->tensor < m->f->row_count ? m->f->by_row[v->tensor] : NULL;
+}
+
+/* A value as bytes, for comparing. */
+typedef struct printer {
+    const merger *m;
+    ckpt__buf *b;
+    bool no_crcs; /* leave them out */
+    bool unsure;  /* the file has no CRC of some tensor, or not all bytes of it */
+    bool lost;    /* not all bytes */
+} printer;
+
+/* Its bytes are told by the CRC that the file keeps of them. Of what is not dense, and of a part, the number is said, which no
+ * other has. */
+static void put_tensor(printer *p, const ckpt_value *v)
+{
+    const merger *m = p->m;
+    ckpt__buf *b = p->b;
+    const ckpt__tensor *t = &m->f->index->tensors[v->tensor];
+    const ckpt_tensor_info *info = &t->info;
+    ckpt__buf_add(b, &info->dtype, sizeof info->dtype);
+    ckpt__buf_add(b, &info->ndim, sizeof info->ndim);
+    ckpt__buf_printf(b, "%d%d", info->conj, info->neg);
+    if (info->shape)
+        ckpt__buf_add(b, info->shape, info->ndim * sizeof *info->shape);
+    if (!t->whole || shard_of(m, v)) {
+        if (info->extra->part_count || shard_of(m, v))
+            ckpt__buf_add(b, &v->tensor, sizeof v->tensor);
+        return;
+    }
+    const ckpt__extent *e = &m->f->index->storages[t->storage].extent;
+    if (info->strides)
+        ckpt__buf_add(b, info->strides, info->ndim * sizeof *info->strides);
+    ckpt__buf_add(b, &info->offset, sizeof info->offset);
+    ckpt__buf_add(b, &e->size, sizeof e->size);
+    p->lost = p->lost || e->missing;
+    p->unsure = p->unsure || e->missing || (!e->memory && !e->has_crc);
+    if (e->memory && !p->no_crcs)
+        ckpt__buf_add(b, e->memory, e->size);
+    else if (e->has_crc && !p->no_crcs)
+        ckpt__buf_add(b, &e->crc, sizeof e->crc);
+}
+
+static int on_print(void *ctx, const ckpt_visit *visit)
+{
+    printer *p = ctx;
+    const ckpt_value *v = visit->value;
+    const ckpt_key *key = visit->path.count ? &visit->path.keys[visit->path.count - 1] : NULL;
+    ckpt__buf_printf(p->b, "|%d %zu %lld:", (int)v->kind, visit->path.count, key ? (long long)key->number : 0);
+    if (key)
+        ckpt__buf_add(p->b, key->text.data, key->text.data ? key->text.size : 0);
+    ckpt__buf_printf(p->b, " %zu %zu:", v->item_count, v->entry_count);
+    ckpt__buf_add(p->b, v->class_name.data, v->class_name.data ? v->class_name.size : 0);
+    ckpt__buf_add(p->b, v->text.data, v->text.data ? v->text.size : 0);
+    if (visit->cycle)
+        ckpt__buf_add(p->b, visit->cycle_to.data, visit->cycle_to.size);
+    if (v->array)
+        ckpt__buf_add(p->b, v->array->dtype.data, v->array->dtype.size);
+    if (v->array && v->array->ndim)
+        ckpt__buf_add(p->b, v->array->shape, v->array->ndim * sizeof *v->array->shape);
+    if (v->kind == CKPT_V_TENSOR && v->tensor < p->m->f->row_count)
+        put_tensor(p, v);
+    else if (v->kind == CKPT_V_BOOL)
+        ckpt__buf_char(p->b, v->boolean ? 't' : 'f');
+    else if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT)
+        ckpt__buf_add(p->b, &v->integer, sizeof v->integer);
+    return p->b->failed ? ckpt__fsdp_no_memory(p->m->err) : CKPT_OK;
+}
+
+static ckpt_status print(printer *p, const ckpt_value *v, ckpt__buf *b)
+{
+    p->b = b;
+    b->size = 0;
+    return (ckpt_status)ckpt_value_walk(v, 0, on_print, p, p->m->err);
+}
+
+/* *other: the first file that has something else than file `first`; the count of files: there is none. */
+static ckpt_status compare_with(const place *at, size_t first, printer *p, size_t *other)
+{
+    const size_t files = p->m->group->count;
+    ckpt__buf one = {0}, next = {0};
+    ckpt_status status = print(p, at->values[first], &one);
+    *other = files;
+    for (size_t i = first + 1; status == CKPT_OK && *other == files && i < files; i++) {
+        if (!at->values[i])
+            continue;
+        status = print(p, at->values[i], &next);
+        if (status == CKPT_OK && (one.size != next.size || memcmp(one.data, next.data, one.size) != 0))
+            *other = i;
+    }
+    ckpt__buf_free(&one);
+    ckpt__buf_free(&next);
+    return status;
+}
+
+/* What a file has no CRC of is taken for the same. */
+static ckpt_status compare(const merger *m, const place *at, size_t *other)
+{
+    const size_t first = first_of(m, at);
+    printer p = {.m = m};
+    ckpt_status status = compare_with(at, first, &p, other);
+    p.no_crcs = true;
+    return status == CKPT_OK && *other < m->group->count && p.unsure ? compare_with(at, first, &p, other) : status;
+}
+
+/* The first file that has all bytes of it; the first one, where none has. */
+static ckpt_status find_whole(const merger *m, const place *at, size_t *file)
+{
+    ckpt__buf text = {0};
+    printer p = {.m = m, .lost = true};
+    ckpt_status status = CKPT_OK;
+    *file = first_of(m, at);
+    for (size_t i = *file; status == CKPT_OK && p.lost && i < m->group->count; i++) {
+        p.lost = false;
+        if (at->values[i])
+            status = print(&p, at->values[i], &text);
+        if (!p.lost && at->values[i])
+            *file = i;
+        p.lost = p.lost || !at->values[i];
+    }
+    ckpt__buf_free(&text);
+    return status;
+}
+
+/* ---- what is below a place */
+
+typedef struct finder {
+    const merger *m;
+    bool found;
+} finder;
+
+static int on_find(void *ctx, const ckpt_visit *visit)
+{
+    finder *f = ctx;
+    f->found = shard_of(f->m, visit->value) != NULL;
+    return f->found; /* 1 ends the walk */
+}
+
+static ckpt_status has_parts(const merger *m, const place *at, bool *has)
+{
+    finder f = {m, false};
+    int status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && !f.found && i < m->group->count; i++)
+        if (at->values[i])
+            status = ckpt_value_walk(at->values[i], 0, on_find, &f, m->err);
+    *has = f.found;
+    return f.found ? CKPT_OK : (ckpt_status)status;
+}
+
+static bool has_entries(const merger *m, const place *at)
+{
+    for (size_t i = 0; i < m->group->count; i++)
+        if (at->values[i] && at->values[i]->entry_count)
+            return true;
+    return false;
+}
+
+static bool all_are(const merger *m, const place *at, ckpt_kind kind)
+{
+    for (size_t i = 0; i < m->group->count; i++)
+        if (at->values[i] && at->values[i]->kind != kind)
+            return false;
+    return true;
+}
+
+/* ---- a tensor of all ranks */
+
+static ckpt_status merge_parts(const merger *m, const place *at, const ckpt_value **out)
+{
+    ckpt__fsdp *f = m->f;
+    ckpt_value *v = ckpt__value_new(f->index->arena, CKPT_V_TENSOR);
+    const size_t first = first_of(m, at);
+    ckpt__fsdp_tensor t = {.first = f->part_count, .like = at->values[first]->tensor};
+    if (!v || !ckpt__grow(&f->tensors, &f->tensor_capacity, f->tensor_count + 1, sizeof *f->tensors) ||
+        !ckpt__grow(&f->parts, &f->part_capacity, f->part_count + m->group->count, sizeof *f->parts))
+        return ckpt__fsdp_no_memory(m->err);
+    for (size_t i = first; i < m->group->count; i++)
+        if (at->values[i])
+            f->parts[f->part_count++] = (ckpt__fsdp_part){&m->group->files[i], shard_of(m, at->values[i])};
+    t.count = f->part_count - t.first;
+    v->tensor = f->row_count + f->tensor_count;
+    f->tensors[f->tensor_count++] = t;
+    *out = v;
+    return CKPT_OK;
+}
+
+/* ---- what is not the same */
+
+static bool is_step(const merger *m, const place *at, size_t one, size_t other)
+{
+    const ckpt_value *a = at->values[one], *b = at->values[other];
+    const ckpt_value *x = a->kind == CKPT_V_DICT ? ckpt_value_get(a, "last_epoch") : NULL,
+                     *y = b->kind == CKPT_V_DICT ? ckpt_value_get(b, "last_epoch") : NULL;
+    bool schedules = x && y && x->kind == CKPT_V_INT && y->kind == CKPT_V_INT && x->integer != y->integer;
+    bool optimizer = m->group->files[0].is.kind == CKPT__FSDP_OPTIMIZER &&
+                     (is_text(at->key, "step") || is_text(at->key, "param_groups"));
+    return schedules || optimizer;
+}
+
+/* Parts of two steps make no tensor of either. */
+static ckpt_status mixed(const merger *m, const place *at, size_t one, size_t other)
+{
+    char key[120] = "";
+    ckpt_error why = CKPT_ERROR_INIT;
+    const ckpt__fsdp_file *a = &m->group->files[one], *b = &m->group->files[other];
+    if (at->key && at->key->kind == CKPT_V_STR)
+        ckpt__escape(key, sizeof key, at->key->text.data, at->key->text.size);
+    ckpt_status status =
+        ckpt__fail(&why, CKPT_E_MISMATCH, b->name,
+                   "its '%s' (rank %lld) is not that of rank %lld in %s: these are not files of one step. Take all "
+                   "files from one save",
+                   key, (long long)b->is.rank, (long long)a->is.rank, a->name);
+    return ckpt__fsdp_lack(m->f, b->name, status, &why, m->err);
+}
+
+static ckpt_status put_own(ckpt__fsdp_own *own, const ckpt_value *key, const ckpt_value *value, ckpt_error *err)
+{
+    if (!ckpt__grow(&own->entries, &own->capacity, own->count + 1, sizeof *own->entries))
+        return ckpt__fsdp_no_memory(err);
+    own->entries[own->count++] = (ckpt_entry){key, value};
+    return CKPT_OK;
+}
+
+static ckpt_status merge_value(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
+{
+    const size_t first = first_of(m, at);
+    size_t other, whole = first;
+    ckpt_status status = compare(m, at, &other);
+    if (status == CKPT_OK && other == m->group->count) {
+        if (m->f->request->salvage)
+            status = find_whole(m, at, &whole);
+        *out = at->values[whole];
+        return status;
+    }
+    if (status == CKPT_OK && is_step(m, at, first, other))
+        status = mixed(m, at, first, other);
+    for (size_t i = first; status == CKPT_OK && i < m->group->count; i++)
+        if (at->values[i])
+            status = put_own(&own[i], at->key, at->values[i], m->err);
+    m->f->differ += status == CKPT_OK;
+    return status;
+}
+
+/* ---- dicts and lists */
+
+/* The children of all files, by key: those of child k are values[k * files ...]. */
+typedef struct children {
+    const ckpt_value **keys, **values; /* heap */
+    size_t count, capacity, value_capacity;
+    ckpt__hash *by_key;
+    ckpt__arena *texts;
+} children;
+
+static ckpt_status add_child(const merger *m, children *c, size_t file, const ckpt_value *key, const ckpt_value *value)
+{
+    const size_t files = m->group->count;
+    ckpt__buf text = {0};
+    size_t found;
+    ckpt__buf_char(&text, key->kind == CKPT_V_STR ? 's' : 'o');
+    if (key->kind == CKPT_V_STR)
+        ckpt__buf_add(&text, key->text.data, key->text.size);
+    else
+        ckpt__value_repr(&text, key);
+    bool good = !text.failed;
+    if (good && !ckpt__hash_get(c->by_key, text.data, text.size, &found)) {
+        char *own = ckpt__arena_copy(c->texts, text.data, text.size);
+        found = c->count;
+        good = own && ckpt__grow(&c->keys, &c->capacity, found + 1, sizeof *c->keys) &&
+               ckpt__grow(&c->values, &c->value_capacity, (found + 1) * files, sizeof *c->values) &&
+               ckpt__hash_put(c->by_key, own, text.size, found, NULL) >= 0;
+        if (good) {
+            c->keys[c->count++] = key;
+            memset(c->values + found * files, 0, files * sizeof *c->values);
+        }
+    }
+    if (good && !c->values[found * files + file])
+        c->values[found * files + file] = value;
+    ckpt__buf_free(&text);
+    return good ? CKPT_OK : ckpt__fsdp_no_memory(m->err);
+}
+
+static ckpt_status list_children(const merger *m, const place *at, children *c)
+{
+    ckpt_status status = CKPT_OK;
+    c->by_key = ckpt__hash_new(64);
+    c->texts = ckpt__arena_new(0);
+    if (!c->by_key || !c->texts)
+        return ckpt__fsdp_no_memory(m->err);
+    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++) {
+        const ckpt_value *v = at->values[i];
+        for (size_t k = 0; status == CKPT_OK && v && k < v->entry_count; k++)
+            status = add_child(m, c, i, v->entries[k].key, v->entries[k].value);
+        for (size_t k = 0; status == CKPT_OK && v && k < v->item_count; k++) {
+            const ckpt_value *key = ckpt__value_int(m->f->index->arena, (int64_t)k);
+            status = key ? add_child(m, c, i, key, v->items[k]) : ckpt__fsdp_no_memory(m->err);
+        }
+    }
+    return status;
+}
+
+/* What each rank has for itself below a place becomes a dict under the place's key. */
+static ckpt_status gather_own(const merger *m, const place *at, const ckpt__fsdp_own *below, ckpt__fsdp_own *own)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++) {
+        if (!below[i].count)
+            continue;
+        const ckpt_value *dict = ckpt__value_dict(m->f->index->arena, below[i].entries, below[i].count);
+        status = dict ? put_own(&own[i], at->key, dict, m->err) : ckpt__fsdp_no_memory(m->err);
+    }
+    return status;
+}
+
+static ckpt_value *made_of(const merger *m, const ckpt_value *like, const ckpt_entry *entries, size_t count)
+{
+    ckpt__arena *a = m->f->index->arena;
+    ckpt_value *v = NULL;
+    if (like->kind == CKPT_V_DICT) {
+        if ((v = ckpt__value_dict(a, entries, count))) {
+            v->class_name = like->class_name;
+            v->state = like->state;
+            v->origin = NULL;
+        }
+        return v;
+    }
+    const ckpt_value **items = ckpt__arena_array(a, count + 1, sizeof *items);
+    for (size_t i = 0; items && i < count; i++)
+        items[i] = entries[i].value;
+    return items ? ckpt__value_list(a, like->kind, items, count) : NULL;
+}
+
+/* The state of FSDP1's own optimizers, as it is: each rank has tensors of its own under the numbers of the parameters, flat, and what of
+ * which parameter they are is in no file. */
+static ckpt_status keep_apart(const merger *m, const place *at, ckpt__fsdp_own *own)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++)
+        if (at->values[i])
+            status = put_own(&own[i], at->key, at->values[i], m->err);
+    m->f->differ += status == CKPT_OK;
+    if (status == CKPT_OK &&
+        !ckpt__report_add(
+            m->f->index->findings, CKPT_SEVERITY_WARNING, "flat-parameters", NULL,
+            "load it with FSDP on as many ranks, wrapped as it was, and save FSDP.optim_state_dict(model, "
+            "optimizer)",
+            "the state of the optimizer is what each rank has of flat parameters (FSDP1's "
+            "optimizer.state_dict()): it is under rank_0, rank_1, ..., for which part of which parameter "
+            "it is, is in no file"))
+        status = ckpt__fsdp_no_memory(m->err);
+    return status;
+}
+
+static ckpt_status merge_children(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
+{
+    const size_t files = m->group->count, first = first_of(m, at);
+    const ckpt_value *like = at->values[first];
+    const bool list = like->kind != CKPT_V_DICT, optimizer = !list && ckpt_value_get(like, "param_groups");
+    children c = {0};
+    ckpt_status status = list_children(m, at, &c);
+    ckpt_entry *entries = calloc(c.count + 1, sizeof *entries);
+    ckpt__fsdp_own *below = calloc(files + 1, sizeof *below);
+    size_t count = 0;
+    if (status == CKPT_OK && (!entries || !below))
+        status = ckpt__fsdp_no_memory(m->err);
+    for (size_t k = 0; status == CKPT_OK && k < c.count; k++) {
+        const place child = {.values = c.values + k * files,
+                             .key = c.keys[k],
+                             .depth = at->depth + 1,
+                             .state = optimizer && is_text(c.keys[k], "state")};
+        const ckpt_value *merged = NULL;
+        status = merge(m, &child, &merged, below);
+        if (status == CKPT_OK && !merged && list && !(merged = ckpt__value_new(m->f->index->arena, CKPT_V_NONE)))
+            status = ckpt__fsdp_no_memory(m->err);
+        if (status == CKPT_OK && merged)
+            entries[count++] = (ckpt_entry){c.keys[k], merged};
+    }
+    if (status == CKPT_OK && !(*out = made_of(m, like, entries, count)))
+        status = ckpt__fsdp_no_memory(m->err);
+    if (status == CKPT_OK)
+        status = gather_own(m, at, below, own);
+    for (size_t i = 0; below && i < files; i++)
+        free(below[i].entries);
+    free(below);
+    free(entries);
+    free(c.keys);
+    free(c.values);
+    ckpt__hash_free(c.by_key);
+    ckpt__arena_free(c.texts);
+    return status;
+}
+
+static bool same_length(const merger *m, const place *at)
+{
+    const ckpt_value *like = at->values[first_of(m, at)];
+    for (size_t i = 0; i < m->group->count; i++)
+        if (at->values[i] && at->values[i]->item_count != like->item_count)
+            return false;
+    return true;
+}
+
+/* *out NULL: nothing of it is common to all ranks. */
+static ckpt_status merge(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
+{
+    bool parts = true, deep = at->depth >= DEEPEST, dicts = all_are(m, at, CKPT_V_DICT);
+    *out = NULL;
+    if (all_are(m, at, CKPT_V_TENSOR)) {
+        size_t count = 0, all = 0;
+        for (size_t i = 0; i < m->group->count; i++) {
+            all += at->values[i] != NULL;
+            count += at->values[i] && shard_of(m, at->values[i]);
+        }
+        return count > 0 && count == all ? merge_parts(m, at, out) : merge_value(m, at, out, own);
+    }
+    ckpt_status status = at->depth == 0 || at->state ? CKPT_OK : has_parts(m, at, &parts);
+    bool lists = (all_are(m, at, CKPT_V_LIST) || all_are(m, at, CKPT_V_TUPLE)) && same_length(m, at);
+    if (status < 0)
+        return status;
+    if (at->state && m->f->world > 1 && m->f->any_part && has_entries(m, at)) {
+        status = has_parts(m, at, &parts);
+        if (status < 0 || !parts)
+            return status < 0 ? status : keep_apart(m, at, own);
+    }
+    return parts && !deep && (dicts || lists) ? merge_children(m, at, out, own) : merge_value(m, at, out, own);
+}
+
+ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__fsdp_own *own, ckpt_error *err)
+{
+    const merger m = {f, group, err};
+    const ckpt_value **values = calloc(group->count + 1, sizeof *values), *merged = NULL;
+    ckpt__fsdp_own *below = calloc(group->count + 1, sizeof *below);
+    const ckpt_value *key = ckpt__value_str(f->index->arena, group->key, strlen(group->key));
+    ckpt_status status = values && below && key ? CKPT_OK : ckpt__fsdp_no_memory(err);
+    size_t there = 0;
+    for (size_t i = 0; status == CKPT_OK && i < group->count; i++) {
+        values[i] = group->files[i].there ? group->files[i].root : NULL;
+        there += values[i] != NULL;
+    }
+    const place at = {.values = values, .key = key};
+    if (status == CKPT_OK && there)
+        status = merge(&m, &at, &merged, below);
+    if (status == CKPT_OK && merged)
+        status = ckpt__folder_put(&f->reader, group->key, merged, err);
+    for (size_t i = 0; status == CKPT_OK && i < group->count; i++) {
+        const int64_t rank = group->files[i].is.rank;
+        for (size_t k = 0; status == CKPT_OK && k < below[i].count; k++)
+            status = put_own(&own[rank], below[i].entries[k].key, below[i].entries[k].value, err);
+    }
+    for (size_t i = 0; below && i < group->count; i++)
+        free(below[i].entries);
+    free(below);
+    free(values);
+    return status;
+}
