@@ -215,8 +215,8 @@ static bool of_boxes(const ckpt__index *index, const char *path, ckpt__whole *ou
 /* ---- DeepSpeed */
 
 static const char deepspeed_how[] =
-    "engine.load_checkpoint(DIR), DIR being the directory that holds latest; the weights alone in one file: python "
-    "zero_to_fp32.py DIR OUT (it lies in DIR), or deepspeed.utils.zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(DIR)";
+    "ask for the directory that holds latest, which is read whole; engine.load_checkpoint(DIR) loads it; to make one file of it, with "
+    "the optimizer: ckpt-migrate --to torch DIR OUT.pt";
 
 /* "data parallel rank 1, model parallel rank 0", as far as the name says. */
 static void deepspeed_ranks(const char *path, char *out, size_t size)

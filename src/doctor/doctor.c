@@ -302,6 +302,17 @@ static ckpt_status dissect(ckpt__examination *p)
                       : ckpt__fail_memory(p->err, "the report", 0);
 }
 
+/* What the reader could not give the names of parameters. */
+static void note_flat_layout(ckpt__examination *p)
+{
+    static const char *const codes[] = {"layout-unknown", "flat-parameters"};
+    for (size_t i = 0; i < ckpt_report_count(p->index->findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(p->index->findings, i);
+        if (strcmp(f->code, codes[0]) == 0 || strcmp(f->code, codes[1]) == 0)
+            ckpt__doctor_note(p, CKPT__A_FLAT_LAYOUT, NULL, none, f->message, f->fix, NULL);
+    }
+}
+
 static ckpt_status look(ckpt__examination *p)
 {
     ckpt_status status = CKPT_OK;
@@ -416,6 +427,7 @@ ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
     if (status == CKPT_OK) {
         check_question(p);
         check_format(p);
+        note_flat_layout(p);
         check_refused(p);
         ckpt__doctor_tensors(p);
         ckpt__doctor_state(p);

@@ -161,6 +161,7 @@ typedef enum ckpt__fact {
     CKPT__A_SHARD,         /* a file of a checkpoint that several are: {a}, and {b} reads the whole */
     CKPT__A_PART,          /* a file of a directory that is a checkpoint, and the loader was not said */
     CKPT__A_PART_ASKED,    /* the same, and the loader was */
+    CKPT__A_FLAT_LAYOUT,   /* flat tensors whose parameters no file names */
     CKPT__TORCH_UNKNOWN,   /* newer than what is known here */
     CKPT__TORCH_MATTERS,   /* the same, and what becomes of {b} has changed between versions */
     CKPT__TORCH_TOO_OLD,   /* for this loader */

@@ -490,6 +490,8 @@ const ckpt__row ckpt__rows_load[] = {
      .code = "part-of-checkpoint", .message = "this is {a}. Alone it does not tell whether a run resumes", .fix = "{b}"},
     {.fact = CKPT__A_PART_ASKED, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "part-of-checkpoint", .message = "this is {a}. The answer is for a program that loads this file alone", .fix = "{b}"},
+    {.fact = CKPT__A_FLAT_LAYOUT, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_UNKNOWN,
+     .code = "layout-unknown", .message = "{a}: what a program asks for by a parameter's name is not found there", .fix = "{b}"},
     {.fact = CKPT__TORCH_UNKNOWN, .loaders = CKPT__L_PYTHON | CKPT__L_CPP, .evidence = CKPT__UNVERIFIED, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES, .code = "version-unknown",
      .message = "torch {a} is newer than what is known here, which ends with {version}: what has not differed between versions is answered as for "

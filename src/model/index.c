@@ -1,6 +1,8 @@
 /* model/index.c - building an index. */
 #include "model/nested.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 const ckpt_tensor_extra ckpt__no_extra = {.part_count = 0};
@@ -205,6 +207,17 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     if (!t->info.device.data)
         t->info.device = s->device;
     return CKPT_OK;
+}
+
+bool ckpt__index_tell_layout(ckpt__index *x, const char *format, ...)
+{
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    x->layout = ckpt__arena_copy(x->arena, text, strlen(text));
+    return x->layout != NULL;
 }
 
 ckpt_status ckpt__index_finish(ckpt__index *x, ckpt_error *err)

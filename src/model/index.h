@@ -211,6 +211,8 @@ static inline bool ckpt__index_is_directory(const ckpt__index *index)
     return index->kind && strcmp(index->kind, "directory") == 0;
 }
 
+/* Sets index->layout. False: no memory. */
+bool ckpt__index_tell_layout(ckpt__index *index, const char *format, ...) CKPT__PRINTF(2, 3);
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
 ckpt__index *ckpt__index_new_part(ckpt__arena *lent); /* of many small ones each arena would waste some room */
 void ckpt__index_free(ckpt__index *index);

@@ -480,14 +480,13 @@ static ckpt_status read_tag(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *er
 static ckpt_status tell_layout(const ckpt__ds *d, ckpt_error *err)
 {
     ckpt__index *x = ckpt__ds_index(d);
-    char text[120] = "a universal checkpoint, a folder for each parameter";
-    if (strcmp(x->format, "universal") != 0)
-        snprintf(text, sizeof text, "ZeRO stage %lld over %zu data parallel rank%s", (long long)d->stage, d->ranks,
-                 d->ranks == 1 ? "" : "s");
+    const bool universal = strcmp(x->format, "universal") == 0;
     if (d->stage == 0 || (!d->first && d->optims))
         return CKPT_OK;
-    x->layout = ckpt__arena_copy(x->arena, text, strlen(text));
-    return x->layout ? CKPT_OK : ckpt__ds_no_memory(err);
+    bool told = universal ? ckpt__index_tell_layout(x, "universal, a folder for each parameter")
+                          : ckpt__index_tell_layout(x, "ZeRO stage %lld over %zu data parallel rank%s",
+                                                    (long long)d->stage, d->ranks, d->ranks == 1 ? "" : "s");
+    return told ? CKPT_OK : ckpt__ds_no_memory(err);
 }
 
 static ckpt_status finish(ckpt__ds *d, ckpt_error *err)

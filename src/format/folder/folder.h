@@ -101,8 +101,6 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
 /* Takes it into the index under `name`; sorted: the order of its tensors says nothing. */
 ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted,
                                 ckpt_error *err);
-/* Reads one member by its own format, takes it in and puts it into the root; what the layout can do without is a finding. */
-ckpt_status ckpt__folder_member(ckpt__folder_reader *r, const ckpt__folder *f, const ckpt__member *m, ckpt_error *err);
 ckpt_status ckpt__folder_put(ckpt__folder_reader *r, const char *name, const ckpt_value *value, ckpt_error *err);
 /* Reads one member by its own format, and puts it into the index and the root under its name. One that is damaged is a finding
  * where reading goes on. */

@@ -454,6 +454,8 @@ static ckpt_status make_index(ckpt__fsdp *f, ckpt__folder *folder, ckpt_error *e
         status = make_root(f, others, err);
     if (status == CKPT_OK)
         status = ckpt__fsdp_fill(f, err);
+    if (status == CKPT_OK && !ckpt__index_tell_layout(f->index, "a file of each of %lld ranks", (long long)f->world))
+        status = ckpt__fsdp_no_memory(err);
     return status == CKPT_OK ? note_flat(f, err) : status;
 }
 

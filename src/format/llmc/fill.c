@@ -281,14 +281,10 @@ static ckpt_status put_values(reading *r, ckpt_error *err)
 
 static ckpt_status tell_layout(const reading *r, ckpt_error *err)
 {
-    char text[80];
-    snprintf(text, sizeof text, "%s over %zu rank%s",
-             r->rank_count == 1 ? "whole"
-             : r->first->split  ? "ZeRO stage 1"
-                                : "replicated",
-             r->rank_count, r->rank_count == 1 ? "" : "s");
-    r->index->layout = ckpt__arena_copy(r->index->arena, text, strlen(text));
-    return r->index->layout ? CKPT_OK : no_memory(err);
+    const char *how = r->rank_count == 1 ? "whole" : r->first->split ? "ZeRO stage 1" : "replicated";
+    return ckpt__index_tell_layout(r->index, "%s over %zu rank%s", how, r->rank_count, r->rank_count == 1 ? "" : "s")
+               ? CKPT_OK
+               : no_memory(err);
 }
 
 ckpt_status ckpt__llmc_fill(ckpt__llmc *r, uint32_t model, ckpt_error *err)

@@ -264,6 +264,19 @@ static bool is_model_space(const ckpt_value *root)
     return false;
 }
 
+/* The arguments say so where Megatron-LM wrote it; megatron-core alone writes none. */
+static ckpt_status tell_layout(ckpt__index *x, ckpt_error *err)
+{
+    const ckpt_value *args = ckpt_value_get(x->root, "args");
+    int64_t tp, pp;
+    bool told = args && ckpt__meg_int(args, "tensor_model_parallel_size", &tp) &&
+                        ckpt__meg_int(args, "pipeline_model_parallel_size", &pp)
+                    ? ckpt__index_tell_layout(x, "saved by %lld tensor parallel, %lld pipeline ranks", (long long)tp,
+                                              (long long)pp)
+                    : ckpt__index_tell_layout(x, "torch_dist: pieces of all ranks, by name");
+    return told ? CKPT_OK : ckpt__meg_no_memory(err);
+}
+
 static ckpt_status fill(dist *d, ckpt_error *err)
 {
     ckpt__index *x = d->index;
@@ -275,6 +288,8 @@ static ckpt_status fill(dist *d, ckpt_error *err)
         status = ckpt__meg_unfold(x, &d->wholes, is_model_space(x->root), err);
     if (status == CKPT_OK)
         status = note_buckets(d, err);
+    if (status == CKPT_OK)
+        status = tell_layout(x, err);
     if (status == CKPT_OK)
         status = ckpt__meg_note_vocabulary(x, ckpt_value_get(x->root, "args"), err);
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;

@@ -551,6 +551,9 @@ ckpt_status ckpt__meg_read_ranks(const ckpt__read_request *request, const ckpt__
         m.index->step = step;
     if (status == CKPT_OK)
         status = join(&m, err);
+    if (status == CKPT_OK &&
+        !ckpt__index_tell_layout(m.index, "%zu tensor parallel, %zu pipeline rank%s", m.tp, m.pp, m.pp == 1 ? "" : "s"))
+        status = ckpt__meg_no_memory(err);
     free_all(&m);
     status = ckpt__index_refused(m.index, status, label, err);
     if (status < 0)

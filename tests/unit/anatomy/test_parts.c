@@ -196,7 +196,7 @@ static const struct {
     {"distrib_optim.pt", "{'buckets_coalesced': 1, 'param': T1.0}", NULL, NULL},
     {"bf16_zero_pp_rank_3_mp_rank_01_optim_states.pt",
      "{'optimizer_state_dict': {'zero_stage': 2, 'base_optimizer_state': O}, 'ds_version': '0.14.2'}",
-     "data parallel rank 3, model parallel rank 1", "zero_to_fp32.py"},
+     "data parallel rank 3, model parallel rank 1", "--to torch DIR"},
     {"mp_rank_00_model_states.pt",
      "{'module': W, 'optimizer': None, 'param_shapes': [{}], 'ds_version': '0.14.2', 'dp_world_size': 4, 'mp_world_size': 1}",
      "saved by 4 data parallel ranks): the model; the optimizer's state is in *_optim_states.pt",
