@@ -256,8 +256,10 @@ static ckpt_status read_flat(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
     return ckpt__meg_absorb(m->index, part, name, err);
 }
 
+/* What the first one says holds for all. */
 static ckpt_status read_rank(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
 {
+    const bool first = !m->first;
     char name[200];
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt__index *part = NULL;
@@ -265,7 +267,7 @@ static ckpt_status read_rank(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
     ckpt_status status = read_model(m, r, name, &part, &why);
     if (status == CKPT_OK)
         status = check_kind(m, part->root, name, &why);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !first)
         status = check_same(m, part->root, name, &why);
     if (status == CKPT_OK)
         status = check_rank(m, r, part->root, name, &why);
@@ -274,6 +276,8 @@ static ckpt_status read_rank(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
         return lack(m, name, status, &why, err);
     }
     status = take_model(m, r, part, name, err);
+    if (first)
+        m->args = ckpt_value_get(r->root, "args");
     return status == CKPT_OK ? read_flat(m, r, err) : status;
 }
 
@@ -427,26 +431,6 @@ static ckpt_status check_folders(ckpt__meg *m, const folders *all, ckpt_error *e
     return status;
 }
 
-static ckpt_status read_first(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
-{
-    char name[200];
-    ckpt_error why = CKPT_ERROR_INIT;
-    ckpt__index *part = NULL;
-    path_of(m, r, MODEL, name, sizeof name);
-    ckpt_status status = read_model(m, r, name, &part, &why);
-    if (status == CKPT_OK)
-        status = check_kind(m, part->root, name, &why);
-    if (status == CKPT_OK)
-        status = check_rank(m, r, part->root, name, &why);
-    if (status < 0) {
-        ckpt__index_free(part);
-        return lack(m, name, status, &why, err);
-    }
-    status = take_model(m, r, part, name, err);
-    m->args = ckpt_value_get(r->root, "args");
-    return status == CKPT_OK ? read_flat(m, r, err) : status;
-}
-
 static ckpt_status read_all(ckpt__meg *m, const folders *all, ckpt_error *err)
 {
     ckpt_status status = take_sizes(m, all, err);
@@ -460,7 +444,7 @@ static ckpt_status read_all(ckpt__meg *m, const folders *all, ckpt_error *err)
         r->pp = (int64_t)(i / m->tp);
         status = name_rank(m, all, r, err);
         if (status == CKPT_OK)
-            status = m->first ? read_rank(m, r, err) : read_first(m, r, err);
+            status = read_rank(m, r, err);
     }
     return status == CKPT_OK ? check_doubles(m, err) : status;
 }

@@ -4,11 +4,8 @@
 #include <ckpt/reader.h>
 #include <ckpt/summary.h>
 #include <ckpt/verify.h>
-#include "../folder_files.h"
+#include "../reader_checks.h"
 #include "../scarce_memory.h"
-
-static ckpt_error err;
-static ckpt_reader *reader;
 
 static const struct {
     const char *name;
@@ -412,55 +409,6 @@ static void write_all(layout l)
 
 /* ---- looking */
 
-static void setup(void)
-{
-    make_folder();
-    below = "";
-    memset(&err, 0, sizeof err);
-}
-
-static void teardown(void)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    remove_folder();
-}
-
-static void anew(void)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    remove_folder();
-    make_folder();
-}
-
-static ckpt_status open_with(const char *path, const ckpt_reader_options *options)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    memset(&err, 0, sizeof err);
-    return ckpt_reader_open(path, options, &reader, &err);
-}
-
-static void opens(const char *path)
-{
-    ckpt_status status = open_with(path, NULL);
-    ck_assert_msg(status == CKPT_OK, "%s: %s", err.object, err.message);
-}
-
-static void fails(const char *path, ckpt_status status, const char *words)
-{
-    ckpt_status is = open_with(path, NULL);
-    ck_assert_msg(is == status, "%d, not %d: %s", (int)is, (int)status, err.message);
-    ck_assert_msg(strstr(err.message, words) != NULL, "no '%s' in: %s: %s", words, err.object, err.message);
-}
-
-static const ckpt_tensor_info *tensor_named(const char *name, size_t *number)
-{
-    ck_assert_msg(ckpt_reader_find(reader, name, strlen(name), number, &err) == CKPT_OK, "%s: %s", name, err.message);
-    return ckpt_reader_tensor(reader, *number);
-}
-
 static void expect_values(const char *name, int kind, int p, int ndim, int a, int b, ckpt_role role)
 {
     float values[64];
@@ -518,11 +466,6 @@ static const ckpt_value *value_at(const char *path)
     const ckpt_value *v = NULL;
     ck_assert_msg(ckpt_value_find(ckpt_reader_root(reader), path, &v, &err) == CKPT_OK, "%s: %s", path, err.message);
     return v;
-}
-
-static bool has_finding(const char *code)
-{
-    return ckpt_report_find(ckpt_reader_findings(reader), code, NULL) != NULL;
 }
 
 /* ---- the tests */
@@ -584,11 +527,11 @@ START_TEST(the_optimizers_order_is_its_own)
     ck_assert_str_eq(names->items[0]->text.data, "block.b"); /* rank 0's, then rank 1's */
     ck_assert_str_eq(names->items[1]->text.data, "norm");
     ck_assert_str_eq(names->items[2]->text.data, "s");
-    ck_assert(!has_finding("order-unknown"));
+    ck_assert(!finding("order-unknown"));
     anew();
     write_all((layout){.stage = 2, .ranks = 3, .step = 7, .reversed = true});
     opens(folder);
-    ck_assert(has_finding("order-unknown"));
+    ck_assert(finding("order-unknown"));
 }
 END_TEST
 
@@ -635,7 +578,7 @@ START_TEST(a_rank_without_its_file_is_named)
             snprintf(word, sizeof word, "zero_pp_rank_%d_", rank);
             ck_assert_ptr_nonnull(strstr(err.object, word));
             ck_assert_int_eq(open_with(folder, &options), CKPT_OK);
-            ck_assert(has_finding("shard-missing"));
+            ck_assert(finding("shard-missing"));
             tensor_named("optimizer.block.w.exp_avg", &number);
             if (stage == 2)
                 expect_model();
@@ -712,26 +655,26 @@ START_TEST(the_tag_that_latest_names_is_read)
     write_text(at("latest"), "global_step7\n");
     opens(folder);
     ck_assert_int_eq(value_at("step")->integer, 7);
-    ck_assert(has_finding("incomplete-step")); /* 9 has been written, and not to its end */
+    ck_assert(finding("incomplete-step")); /* 9 has been written, and not to its end */
     write_text(at("latest"), "global_step9");
     make_directory("global_step10"); /* killed before its first file */
     opens(folder);
-    ck_assert(has_finding("incomplete-step"));
+    ck_assert(finding("incomplete-step"));
     ck_assert_int_eq(rmdir(at("global_step10")), 0);
     opens(folder);
     ck_assert_int_eq(value_at("step")->integer, 9);
-    ck_assert(has_finding("file-ignored") && !has_finding("incomplete-step"));
+    ck_assert(finding("file-ignored") && !finding("incomplete-step"));
     write_text(at("latest"), "global_step11");
     opens(folder);
     ck_assert_int_eq(value_at("step")->integer, 9);
-    ck_assert(has_finding("incomplete-step"));
+    ck_assert(finding("incomplete-step"));
     ck_assert_int_eq(unlink(at("latest")), 0);
     opens(folder);
     ck_assert_int_eq(value_at("step")->integer, 9);
-    ck_assert(has_finding("incomplete-step"));
+    ck_assert(finding("incomplete-step"));
     write_text(at("latest"), "../global_step9");
     opens(folder);
-    ck_assert(has_finding("incomplete-step"));
+    ck_assert(finding("incomplete-step"));
     opens(at("global_step7"));
     ck_assert_int_eq(value_at("step")->integer, 7);
     anew();

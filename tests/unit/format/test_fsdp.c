@@ -4,13 +4,11 @@
 #include <ckpt/reader.h>
 #include <ckpt/summary.h>
 #include <ckpt/verify.h>
-#include "../folder_files.h"
+#define READER_FORMAT "fsdp"
+#include "../reader_checks.h"
 #include "../scarce_memory.h"
 
 enum { MOST = 64, MESH_DIMS = 3 };
-
-static ckpt_error err;
-static ckpt_reader *reader;
 
 /* ---- tensors and how they are cut */
 
@@ -391,43 +389,6 @@ static void write_sharded(const char *in, const sharded *s)
 }
 
 /* ---- what is expected */
-
-static void setup(void)
-{
-    make_folder();
-    memset(&err, 0, sizeof err);
-}
-
-static void teardown(void)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    remove_folder();
-}
-
-static ckpt_status open_with(const char *path, const ckpt_reader_options *options)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    memset(&err, 0, sizeof err);
-    return ckpt_reader_open(path, options, &reader, &err);
-}
-
-static void opens(const char *path)
-{
-    ckpt_status status = open_with(path, NULL);
-    ck_assert_msg(status == CKPT_OK, "%s: %s", err.object, err.message);
-    ck_assert_str_eq(ckpt_reader_format(reader), "fsdp");
-}
-
-/* words: in the object or in the message */
-static void fails(const char *path, ckpt_status status, const char *words)
-{
-    ckpt_status is = open_with(path, NULL);
-    ck_assert_msg(is == status, "%d, not %d: %s: %s", (int)is, (int)status, err.object, err.message);
-    ck_assert_msg(strstr(err.message, words) || strstr(err.object, words), "no '%s' in: %s: %s", words, err.object,
-                  err.message);
-}
 
 static void expect_values(const char *name, int64_t count, int tensor)
 {

@@ -4,13 +4,10 @@
 #include <ckpt/reader.h>
 #include <ckpt/summary.h>
 #include <ckpt/verify.h>
-#include "../folder_files.h"
+#include "../reader_checks.h"
 #include "../scarce_memory.h"
 
 enum { MAX_T = 4, VOCAB = 6, LAYERS = 2, HEADS = 1, CHANNELS = 4, PADDED = 8, HEAD_INTS = 256 };
-
-static ckpt_error err;
-static ckpt_reader *reader;
 
 static const struct {
     const char *name;
@@ -134,46 +131,6 @@ static void write_step(state s)
     for (s.rank = 0; s.rank < s.ranks; s.rank++)
         write_state(state_path(s.step, s.rank), s);
     write_text(step_path("DONE", s.step), "");
-}
-
-static void setup(void)
-{
-    make_folder();
-    memset(&err, 0, sizeof err);
-}
-
-static void teardown(void)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    remove_folder();
-}
-
-static ckpt_status open_with(const char *path, const ckpt_reader_options *options)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    memset(&err, 0, sizeof err);
-    return ckpt_reader_open(path, options, &reader, &err);
-}
-
-static void opens(const char *path)
-{
-    ckpt_status status = open_with(path, NULL);
-    ck_assert_msg(status == CKPT_OK, "%s: %s", err.object, err.message);
-}
-
-static void fails(const char *path, ckpt_status status, const char *words)
-{
-    ckpt_status is = open_with(path, NULL);
-    ck_assert_msg(is == status, "%d, not %d: %s", (int)is, (int)status, err.message);
-    ck_assert_msg(strstr(err.message, words) != NULL, "no '%s' in: %s", words, err.message);
-}
-
-static const ckpt_tensor_info *tensor_named(const char *name, size_t *number)
-{
-    ck_assert_msg(ckpt_reader_find(reader, name, strlen(name), number, &err) == CKPT_OK, "%s: %s", name, err.message);
-    return ckpt_reader_tensor(reader, *number);
 }
 
 static void expect_tensor(const char *name, int kind, int part, ckpt_role role)

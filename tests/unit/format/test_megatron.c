@@ -2,13 +2,11 @@
  * what is missing, cut off or of another run is named. Each element says which tensor it is of, and where in the whole. */
 #include <ckpt/reader.h>
 #include <ckpt/verify.h>
-#include "../folder_files.h"
+#define READER_FORMAT "megatron"
+#include "../reader_checks.h"
 #include "../scarce_memory.h"
 
 enum { HIDDEN = 4, VOCAB = 8, FFN = 6 };
-
-static ckpt_error err;
-static ckpt_reader *reader;
 
 typedef enum how { WHOLE, ROWS, COLUMNS, GATED } how;
 
@@ -337,33 +335,6 @@ static void write_step(part p)
 
 /* ---- what is read */
 
-static ckpt_status open_with(const char *path, const ckpt_reader_options *options)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    return ckpt_reader_open(path, options, &reader, &err);
-}
-
-static void opens(const char *path)
-{
-    ck_assert_msg(open_with(path, NULL) == CKPT_OK, "%s: %s", path, err.message);
-    ck_assert_str_eq(ckpt_reader_format(reader), "megatron");
-}
-
-static void fails(const char *path, ckpt_status status, const char *words)
-{
-    const ckpt_status is = open_with(path, NULL);
-    char text[1600];
-    snprintf(text, sizeof text, "%s %s", is < 0 ? err.object : "", is < 0 ? err.message : "it opens");
-    ck_assert_msg(is == status && strstr(text, words), "%d, %s (wanted: %s)", (int)is, text, words);
-}
-
-static const ckpt_tensor_info *tensor_named(const char *name, size_t *number)
-{
-    ck_assert_msg(ckpt_reader_find(reader, name, strlen(name), number, &err) == CKPT_OK, "%s: %s", name, err.message);
-    return ckpt_reader_tensor(reader, *number);
-}
-
 static const char *const kinds[] = {"", "exp_avg", "exp_avg_sq", "fp32"};
 static const ckpt_role roles[] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_MASTER};
 
@@ -397,24 +368,6 @@ static void expect_all(const part *p)
             for (int kind = 0; kind < (p->distributed ? 1 : p->half ? 4 : 3); kind++)
                 if (params[i].where == EACH || layer == 0)
                     expect_tensor(p, i, params[i].where == LAST ? p->pps - 1 : layer, kind);
-}
-
-static const ckpt_finding *finding(const char *code)
-{
-    return ckpt_report_find(ckpt_reader_findings(reader), code, NULL);
-}
-
-static void setup(void)
-{
-    make_folder();
-    memset(&err, 0, sizeof err);
-}
-
-static void teardown(void)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    remove_folder();
 }
 
 /* ---- tests */

@@ -1,11 +1,9 @@
 /* Checkpoints of megatron-core (torch_dist): a list with the plans of the ranks, records, common.pt beside them; moments in fragments get
  * the shape of their parameter where that can be proved. Each element says where in the whole it is. */
 #include <ckpt/reader.h>
-#include "../folder_files.h"
+#define READER_FORMAT "torch-dist"
+#include "../reader_checks.h"
 #include "../scarce_memory.h"
-
-static ckpt_error err;
-static ckpt_reader *reader;
 
 /* ---- a list and its records */
 
@@ -230,30 +228,6 @@ static void write_checkpoint(const made *m)
 
 /* ---- what is read */
 
-static ckpt_status open_with(const ckpt_reader_options *options)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    return ckpt_reader_open(folder, options, &reader, &err);
-}
-
-static void opens(void)
-{
-    ck_assert_msg(open_with(NULL) == CKPT_OK, "%s", err.message);
-    ck_assert_str_eq(ckpt_reader_format(reader), "torch-dist");
-}
-
-static void fails(ckpt_status status, const char *words)
-{
-    const ckpt_status is = open_with(NULL);
-    ck_assert_msg(is == status && strstr(err.message, words), "%d, %s", (int)is, is < 0 ? err.message : "it opens");
-}
-
-static const ckpt_finding *finding(const char *code)
-{
-    return ckpt_report_find(ckpt_reader_findings(reader), code, NULL);
-}
-
 /* It has the shape, and its elements count 0, 1, 2, ... in C order. */
 static void counts(const char *name, const char *shape, ckpt_role role)
 {
@@ -268,19 +242,6 @@ static void counts(const char *name, const char *shape, ckpt_role role)
     ck_assert_msg(ckpt_reader_read(reader, i, values, (size_t)t->nbytes, &err) == CKPT_OK, "%s", err.message);
     for (size_t k = 0; k < t->nbytes / 4; k++)
         ck_assert_msg(values[k] == (float)k, "element %zu of %s is %g", k, name, (double)values[k]);
-}
-
-static void setup(void)
-{
-    make_folder();
-    memset(&err, 0, sizeof err);
-}
-
-static void teardown(void)
-{
-    ckpt_reader_close(reader);
-    reader = NULL;
-    remove_folder();
 }
 
 #define FC1 "decoder.layers.mlp.linear_fc1.weight"
@@ -319,17 +280,17 @@ enum { GATED = sizeof gated / sizeof *gated, BY_COLUMNS = sizeof by_columns / si
 START_TEST(moments_in_fragments_get_their_shape)
 {
     write_checkpoint(&(made){.chunks = gated, .count = GATED}); /* by the parameter */
-    opens();
+    opens(folder);
     counts(FC1, "[2, 4, 2]", CKPT_ROLE_PARAM);
     counts(AVG, "[2, 4, 2]", CKPT_ROLE_EXP_AVG);
     ck_assert_ptr_null(finding("layout-unknown"));
     write_checkpoint(&(made){.chunks = by_columns, .count = BY_COLUMNS, .own_class = true});
-    opens();
+    opens(folder);
     counts(FC2, "[3, 4]", CKPT_ROLE_PARAM);
     counts(FC2_AVG, "[3, 4]", CKPT_ROLE_EXP_AVG);
     write_checkpoint(&(made){
         .chunks = by_columns + 2, .count = BY_COLUMNS - 2, .whole_of = FC2_AVG, .whole = {3, 4}, .whole_ndim = 2});
-    opens(); /* by the list alone */
+    opens(folder); /* by the list alone */
     counts(FC2_AVG, "[3, 4]", CKPT_ROLE_EXP_AVG);
     ck_assert(ckpt__str_is(ckpt_reader_tensor(reader, 0)->param, FC2));
 }
@@ -347,7 +308,7 @@ START_TEST(what_cannot_be_proved_stays_flat)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t number;
         write_checkpoint(&cases[i]);
-        opens();
+        opens(folder);
         ck_assert_ptr_nonnull(finding("layout-unknown"));
         ck_assert_int_eq(ckpt_reader_find(reader, FC2_AVG, strlen(FC2_AVG), &number, &err), CKPT_OK);
         ck_assert_uint_eq(ckpt_reader_tensor(reader, number)->ndim, 3);
@@ -371,7 +332,7 @@ START_TEST(buckets_stay_flat_and_it_is_said)
          {2},
          {3, 4}}};
     write_checkpoint(&(made){.chunks = bucket, .count = 2});
-    opens();
+    opens(folder);
     counts(bucket[0].key, "[5]", CKPT_ROLE_EXP_AVG);
     ck_assert_ptr_nonnull(strstr(finding("layout-unknown")->message, "dp_reshardable"));
 }
@@ -382,7 +343,7 @@ START_TEST(values_are_those_of_common_pt)
     const ckpt_value *v;
     size_t number;
     write_checkpoint(&(made){.chunks = gated, .count = GATED});
-    opens();
+    opens(folder);
     ck_assert_int_eq(ckpt_value_find(ckpt_reader_root(reader), "optimizer.param_state_sharding_type", &v, &err),
                      CKPT_OK);
     ck_assert_int_eq(ckpt_value_get(ckpt_reader_root(reader), "iteration")->integer, 5);
@@ -398,22 +359,22 @@ START_TEST(what_is_missing_or_foreign_is_named)
     const made whole = {.chunks = gated, .count = GATED};
     options.leave_damaged = true;
     write_checkpoint(&(made){.chunks = gated, .count = GATED, .iteration = 6});
-    fails(CKPT_E_MISMATCH, "it is of iteration 6");
+    fails(folder, CKPT_E_MISMATCH, "it is of iteration 6");
     write_checkpoint(&(made){.chunks = gated, .count = GATED, .strange = "eval"});
-    fails(CKPT_E_UNSUPPORTED, "eval");
+    fails(folder, CKPT_E_UNSUPPORTED, "eval");
     write_checkpoint(&(made){.chunks = gated, .count = GATED, .backend = "zarr"});
-    fails(CKPT_E_UNSUPPORTED, "'zarr'");
+    fails(folder, CKPT_E_UNSUPPORTED, "'zarr'");
     write_checkpoint(&whole);
     ck_assert_int_eq(unlink(at("iter_0000005/common.pt")), 0);
-    fails(CKPT_E_DAMAGED, "is missing, with the iteration");
-    ck_assert_int_eq(open_with(&options), CKPT_OK);
+    fails(folder, CKPT_E_DAMAGED, "is missing, with the iteration");
+    ck_assert_int_eq(open_with(folder, &options), CKPT_OK);
     ck_assert_ptr_nonnull(finding("shard-missing"));
     counts(AVG, "[2, 4, 2]", CKPT_ROLE_EXP_AVG);
     write_checkpoint(&whole);
     ck_assert_int_eq(truncate(at("iter_0000005/__0_0.distcp"), (off_t)record_size - 1), 0);
-    fails(CKPT_E_DAMAGED, "what rank 0 wrote ends at byte");
+    fails(folder, CKPT_E_DAMAGED, "what rank 0 wrote ends at byte");
     ck_assert_int_eq(unlink(at("iter_0000005/.metadata")), 0);
-    fails(CKPT_E_DAMAGED, "without its .metadata");
+    fails(folder, CKPT_E_DAMAGED, "without its .metadata");
 }
 END_TEST
 
@@ -426,7 +387,7 @@ START_TEST(an_allocation_that_fails_is_said)
     write_checkpoint(&(made){.chunks = gated, .count = GATED});
     for (long n = 0; !done; n++) {
         allocations_left = n;
-        ckpt_status status = open_with(&options);
+        ckpt_status status = open_with(folder, &options);
         done = allocations_left >= 0;
         allocations_left = -1;
         ck_assert_msg(status == CKPT_E_NO_MEMORY || status == CKPT_OK, "allocation %ld: %d, %s", n, (int)status,
