@@ -28,6 +28,7 @@ except ImportError as e:
     checks.skip(f"deepspeed is not installed ({e})")
 
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
+RESTORE = os.path.join(os.path.dirname(INSPECT), "../../tests/interop/restore_crc")
 torch.set_num_threads(1)
 STEPS = 3
 KILLS = int(os.environ.get("DEEPSPEED_KILLS", 4))
@@ -139,6 +140,10 @@ def compare(what, path, truth, case, weights):
     for command in ("verify", "show", "doctor"):
         status, doc = ask(INSPECT, command, "--json", path)
         check(f"{what}: {command}", status == 0, doc)
+    done = checks.run(RESTORE, path)
+    restored = {line.split("\t")[0]: line.split("\t")[2] for line in done.stdout.splitlines()}
+    check(f"{what}: ckpt_restore gives a program in C the same", done.returncode == 0 and
+          restored == {name: t["crc32"] for name, t in listed.items()}, done.stderr)
 
 
 def goes_on(what, path, out, after, case):
