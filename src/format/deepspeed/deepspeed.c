@@ -360,45 +360,6 @@ static ckpt_status refuse(const ckpt__ds *d, const ckpt__ds_tag *t, ckpt_error *
     return CKPT_OK;
 }
 
-/* Stage 3: a file a rank, of the model too. */
-ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
-{
-    ckpt_status status = CKPT_OK;
-    d->models = calloc(d->ranks, sizeof *d->models);
-    if (!d->models)
-        return ckpt__ds_no_memory(err);
-    for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++) {
-        ckpt__ds_file *f = &d->models[r];
-        ckpt_error why = CKPT_ERROR_INIT;
-        char name[300];
-        snprintf(name, sizeof name, "%szero_pp_rank_%zu_mp_rank_00_model_states.pt", d->below, r);
-        f->name = r < tag->capacity ? tag->model[r] : NULL;
-        if (f->name && d->model.root && strcmp(f->name, d->model.name) == 0) {
-            *f = d->model;
-            continue;
-        }
-        status =
-            f->name
-                ? ckpt__ds_read(d, f->name, &f->root, &why)
-                : ckpt__fail(&why, CKPT_E_DAMAGED, name,
-                             "it is missing, with what rank %zu has of frozen parameters and of its own state. Copy it "
-                             "from where it was saved, or take another checkpoint",
-                             r);
-        f->there = status == CKPT_OK;
-        const int64_t step = f->there ? ckpt__ds_int(ckpt_value_get(f->root, "global_steps")) : -1,
-                      first = ckpt__ds_int(ckpt_value_get(d->model.root, "global_steps"));
-        if (f->there && step != first)
-            return ckpt__fail(
-                err, CKPT_E_MISMATCH, f->name,
-                "it is of step %lld, %s of step %lld: these are not the files of one save. Copy the files of one "
-                "step, or take another checkpoint",
-                (long long)step, d->model.name, (long long)first);
-        if (status < 0)
-            status = ckpt__ds_lack(d, f->name ? f->name : name, status, &why, err);
-    }
-    return status;
-}
-
 static ckpt_status read_model(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
 {
     const char *name = tag->plain;
@@ -507,6 +468,8 @@ static ckpt_status finish(ckpt__ds *d, ckpt_error *err)
 static void release(ckpt__ds *d)
 {
     free(d->reader.entries);
+    for (size_t r = 0; d->models && r < d->ranks; r++)
+        free(d->models[r].fragments);
     free(d->models);
     free(d->optims);
     free(d->params);

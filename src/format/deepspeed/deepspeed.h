@@ -9,6 +9,7 @@
  *   flat.c        masters and moments: pieces of the ranks' flat tensors
  *   rows.c        rows of the index: made, named, kept
  *   parts.c       parts of flat tensors as storages
+ *   models.c      the model's files of all ranks, with stage 3
  *   weights.c     the model: what its file holds, or the masters where it holds nothing
  *   universal.c   the folders of a universal checkpoint
  *   values.c      groups, steps, the scaler, and what else the files say
@@ -63,11 +64,21 @@ typedef struct ckpt__ds_param {
     uint64_t at;  /* elements: in the whole group (stages 1, 2), or in each rank's flat tensor (3) */
 } ckpt__ds_param;
 
+/* What one rank has of a frozen parameter (stage 3): elements side by side in a storage of the index. */
+typedef struct ckpt__ds_fragment {
+    size_t storage;
+    uint64_t at;    /* bytes */
+    uint64_t numel; /* 0: it has none */
+    ckpt_dtype dtype;
+} ckpt__ds_fragment;
+
 /* One file of a rank. */
 typedef struct ckpt__ds_file {
-    const char *name; /* below the source; NULL: no file has the name */
-    bool there;       /* it was read */
-    const ckpt_value *root;
+    const char *name;       /* below the source; NULL: no file has the name */
+    bool there;             /* it was read */
+    const ckpt_value *root; /* NULL: only the fragments are kept of it */
+    ckpt__ds_fragment
+        *fragments; /* heap, owned: of the model, one an entry of frozen_param_shapes; NULL: there is none */
 } ckpt__ds_file;
 
 typedef struct ckpt__ds {
@@ -166,7 +177,7 @@ ckpt_status ckpt__ds_states_fill(ckpt__ds *d, ckpt_error *err);
 /* A tensor of the masters' pieces, under the parameter's own name or that of another tied to it. */
 ckpt_status ckpt__ds_weight_of_master(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str name, ckpt_error *err);
 
-/* ---- the model's files of all ranks (deepspeed.c), and what they have of a frozen parameter of that size (weights.c): stage 3 */
+/* ---- the model's files of all ranks (models.c), and what they have of a frozen parameter of that size (weights.c): stage 3 */
 ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err);
 ckpt_status ckpt__ds_frozen(ckpt__ds *d, ckpt_str name, const ckpt_value *size, ckpt_error *err);
 

@@ -53,7 +53,7 @@ static ckpt_status add_own(ckpt__ds *d, ckpt_str name, const ckpt_value *v, ckpt
 /* ---- stage 3 */
 
 /* What each rank has of a frozen parameter. */
-static ckpt_status add_frozen(ckpt__ds *d, const ckpt__ds_param *p, ckpt_error *err)
+static ckpt_status add_frozen(ckpt__ds *d, const ckpt__ds_param *p, size_t which, ckpt_error *err)
 {
     ckpt__piece *pieces = calloc(d->ranks, sizeof *pieces);
     int64_t(*boxes)[2] = calloc(d->ranks, sizeof *boxes);
@@ -64,12 +64,10 @@ static ckpt_status add_frozen(ckpt__ds *d, const ckpt__ds_param *p, ckpt_error *
     for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++) {
         const uint64_t begin = r * share < p->numel ? r * share : p->numel,
                        count = p->numel - begin < share ? p->numel - begin : share;
-        const ckpt_value *v = at_key(ckpt_value_get(d->models[r].root, "frozen_param_fragments"), p->name);
-        const ckpt__tensor *t = ckpt__ds_tensor(d, v);
+        const ckpt__ds_fragment *f = d->models[r].fragments ? &d->models[r].fragments[which] : NULL;
         if (!d->models[r].there || count == 0)
             continue;
-        if (!t || !t->whole || t->info.ndim != 1 || t->info.strides[0] != 1 || (uint64_t)t->info.shape[0] < count ||
-            (dtype != CKPT_DTYPE_NONE && dtype != t->info.dtype)) {
+        if (!f || f->numel < count || (dtype != CKPT_DTYPE_NONE && dtype != f->dtype)) {
             char shown[300];
             status =
                 ckpt__fail(err, CKPT_E_FORMAT, d->models[r].name,
@@ -77,13 +75,11 @@ static ckpt_status add_frozen(ckpt__ds *d, const ckpt__ds_param *p, ckpt_error *
                            (unsigned long long)count, ckpt__escape(shown, sizeof shown, p->name.data, p->name.size));
             break;
         }
-        dtype = t->info.dtype;
+        dtype = f->dtype;
         boxes[n][0] = (int64_t)begin;
         boxes[n][1] = (int64_t)count;
-        pieces[n] = (ckpt__piece){.box = boxes[n],
-                                  .at = (uint64_t)t->info.offset * ckpt_dtype_size(dtype),
-                                  .storage = t->storage,
-                                  .flags = CKPT__PIECE_FLAT};
+        pieces[n] =
+            (ckpt__piece){.box = boxes[n], .at = f->at, .storage = (uint32_t)f->storage, .flags = CKPT__PIECE_FLAT};
         n++;
     }
     if (status == CKPT_OK && n == 0)
@@ -108,7 +104,11 @@ ckpt_status ckpt__ds_frozen(ckpt__ds *d, ckpt_str name, const ckpt_value *size, 
     if (!ckpt__numel(p.shape, p.ndim, &p.numel) || p.numel > INT64_MAX)
         return ckpt__fail(err, CKPT_E_FORMAT, ckpt__escape(shown, sizeof shown, name.data, name.size),
                           "the product of its shape in frozen_param_shapes overflows 64 bits");
-    return add_frozen(d, &p, err);
+    const ckpt_value *all = ckpt_value_get(d->model.root, "frozen_param_shapes");
+    size_t which = 0;
+    while (which < all->entry_count && all->entries[which].value != size)
+        which++;
+    return add_frozen(d, &p, which, err);
 }
 
 /* A key of the module's dict. A parameter that is tied to another has that one's master. */

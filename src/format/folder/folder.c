@@ -88,26 +88,30 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
     return status;
 }
 
+ckpt_status ckpt__folder_findings(ckpt__folder_reader *r, const ckpt__index *part, const char *name, ckpt_error *err)
+{
+    for (size_t i = 0; i < ckpt_report_count(part->findings); i++) {
+        const ckpt_finding *f = ckpt_report_get(part->findings, i);
+        const char *whose = f->file[0] ? f->file : name; /* of a folder's, one of its files */
+        if (!ckpt__report_add(r->index->findings, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+            !ckpt__report_detail(r->index->findings, whose, f->from, f->to, f->nbytes))
+            return ckpt__fail_memory(err, "findings", 0);
+    }
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted,
                                 ckpt_error *err)
 {
     ckpt_str file = ckpt__arena_str(r->index->arena, name, strlen(name));
     size_t first = r->index->tensor_count;
-    if (!file.data) {
+    ckpt_status status = file.data ? ckpt__folder_findings(r, part, name, err) : ckpt__fail_memory(err, name, 0);
+    if (status < 0) {
         ckpt__index_free(part);
-        return ckpt__fail_memory(err, name, 0);
-    }
-    for (size_t i = 0; i < ckpt_report_count(part->findings); i++) {
-        const ckpt_finding *f = ckpt_report_get(part->findings, i);
-        const char *whose = f->file[0] ? f->file : name; /* of a folder's, one of its files */
-        if (!ckpt__report_add(r->index->findings, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
-            !ckpt__report_detail(r->index->findings, whose, f->from, f->to, f->nbytes)) {
-            ckpt__index_free(part);
-            return ckpt__fail_memory(err, "findings", 0);
-        }
+        return status;
     }
     ckpt_report_clear(part->findings);
-    ckpt_status status = ckpt__index_absorb(r->index, part, file, err);
+    status = ckpt__index_absorb(r->index, part, file, err);
     for (size_t i = first; status == CKPT_OK && i < r->index->tensor_count; i++)
         r->index->tensors[i].sorted = sorted;
     return status;

@@ -101,6 +101,8 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
 /* Takes it into the index under `name`; sorted: the order of its tensors says nothing. */
 ckpt_status ckpt__folder_absorb(ckpt__folder_reader *r, ckpt__index *part, const char *name, bool sorted,
                                 ckpt_error *err);
+/* What the reading of a member found, as findings about that file. */
+ckpt_status ckpt__folder_findings(ckpt__folder_reader *r, const ckpt__index *part, const char *name, ckpt_error *err);
 ckpt_status ckpt__folder_put(ckpt__folder_reader *r, const char *name, const ckpt_value *value, ckpt_error *err);
 /* Reads one member by its own format, and puts it into the index and the root under its name. One that is damaged is a finding
  * where reading goes on. */
