@@ -431,7 +431,7 @@ START_TEST(the_parts_of_all_ranks_are_one_tensor)
     static const int64_t worlds[] = {1, 2, 3, 5, 8};
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
         const run r = {.ndim = 1, .sizes = {worlds[i]}, .tensors = over_one, .count = 9};
-        char in[8];
+        char in[20];
         snprintf(in, sizeof in, "c%d", (int)i);
         write_run(in, &r);
         expect_model(at("%s", in), &r);
@@ -451,7 +451,7 @@ START_TEST(a_mesh_of_two_dimensions_cuts_twice)
     static const int64_t sizes[][2] = {{2, 2}, {1, 2}, {3, 2}, {4, 2}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const run r = {.ndim = 2, .sizes = {sizes[i][0], sizes[i][1]}, .tensors = over_two, .count = 10};
-        char in[8];
+        char in[20];
         snprintf(in, sizeof in, "c%d", (int)i);
         write_run(in, &r);
         expect_model(at("%s", in), &r);
@@ -499,7 +499,7 @@ static const sharded rows[] = {
 START_TEST(shards_of_fsdp1_are_one_tensor)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char in[8];
+        char in[20];
         ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
         snprintf(in, sizeof in, "c%d", (int)i);
         write_sharded(in, &rows[i]);
@@ -607,7 +607,7 @@ START_TEST(a_rank_without_its_file_is_named)
     const run r = {.ndim = 1, .sizes = {3}, .tensors = over_one, .count = 9};
     options.leave_damaged = true;
     for (int rank = 0; rank < 3; rank++) {
-        char in[8], name[80];
+        char in[20], name[80];
         ckpt_report *report = ckpt_report_new();
         snprintf(in, sizeof in, "c%d", rank);
         write_run(in, &r);
@@ -717,7 +717,7 @@ START_TEST(what_cannot_be_put_together_is_refused)
                        .count = 1,
                        .mesh_says = cases[i].mesh,
                        .shorter = cases[i].shorter};
-        char in[8];
+        char in[20];
         snprintf(in, sizeof in, "c%d", (int)i);
         write_run(in, &r);
         fails(at("%s", in), cases[i].status, cases[i].words);
@@ -769,7 +769,7 @@ START_TEST(shards_that_lie_wrong_are_refused)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const sharded s = {
             .size = 7, .columns = 3, .lo = {0, cases[i].lo}, .count = {4, cases[i].count}, .ranks = 2, .name = "w"};
-        char in[8];
+        char in[20];
         snprintf(in, sizeof in, "c%d", (int)i);
         write_sharded(in, &s);
         fails(at("%s", in), CKPT_E_FORMAT, cases[i].words);
