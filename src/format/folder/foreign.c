@@ -1,6 +1,6 @@
 /* format/folder/foreign.c - layouts of several ranks that are known by their names and not read: what each is, and what
  * reads it or makes one file of it. Names are those of torch/distributed/checkpoint/filesystem.py and hf_storage.py,
- * of tensorflow/python/saved_model. */
+ * of nanotron/constants.py and tensorflow/python/saved_model. */
 #include "format/folder/folder.h"
 
 #include <stdio.h>
@@ -9,13 +9,15 @@
 #define DCP_MERGE                                                                                                      \
     "; one file of it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR OUT.pt, which is read here"
 /* Names: '#' is a number, '*' anything, '/' at the end a folder. */
-enum sign { METADATA, RANK_METADATA, DISTCP, DCP_HF, SAVED_MODEL, SIGNS };
+enum sign { METADATA, RANK_METADATA, DISTCP, DCP_HF, NANOTRON_METADATA, NANOTRON_MODEL, SAVED_MODEL, SIGNS };
 
 static const char *const names[SIGNS] = {
     [METADATA] = ".metadata",
     [RANK_METADATA] = "__#.metadata",
     [DISTCP] = "*.distcp",
     [DCP_HF] = "shard-#-model-#-of-#.safetensors",
+    [NANOTRON_METADATA] = "checkpoint_metadata.json",
+    [NANOTRON_MODEL] = "model_config.json",
     [SAVED_MODEL] = "saved_model.pb",
 };
 
@@ -26,6 +28,7 @@ static const struct row {
     const char *format, *what, *how;
 } rows[] = {
 #define IS(a) { (a) + 1, 0 }
+#define BOTH(a, b) { (a) + 1, (b) + 1 }
     { IS(RANK_METADATA), "dcp", "a PyTorch distributed checkpoint (DCP), with a list for each rank",
       DCP_HOW " (dcp_to_torch reads the list of rank 0 alone)" },
     { IS(METADATA), "dcp", "a PyTorch distributed checkpoint (DCP)", DCP_HOW DCP_MERGE },
@@ -33,6 +36,8 @@ static const struct row {
     { IS(DCP_HF), "dcp-hf", "a PyTorch distributed checkpoint in safetensors (DCP, HuggingFaceStorageWriter)",
       "torch.distributed.checkpoint.load(state_dict, storage_reader=torch.distributed.checkpoint.HuggingFaceStorageReader(DIR)); "
       "HuggingFaceStorageWriter(..., enable_consolidation=True) writes files that are read here" },
+    { BOTH(NANOTRON_METADATA, NANOTRON_MODEL), "nanotron", "a checkpoint of nanotron, with a file for each parameter and rank",
+      "nanotron with checkpoints.resume_checkpoint_path: DIR in its configuration; each file below model/ opens by itself" },
     { IS(SAVED_MODEL), "tensorflow", "a TensorFlow SavedModel", "tf.saved_model.load(DIR)" },
 };
 /* clang-format on */

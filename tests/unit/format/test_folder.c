@@ -286,6 +286,11 @@ START_TEST(the_most_particular_layout_is_named)
     make_directory("universal/zero");
     write_torch_int(at("universal/mp_rank_00_model_states.pt"), "x", 1);
     fails(at("universal"), CKPT_E_UNSUPPORTED, "no param_shapes");
+    make_directory("nano");
+    write_text(at("nano/model_config.json"), "{}");
+    fails(at("nano"), CKPT_E_FORMAT, "not a checkpoint");
+    write_text(at("nano/checkpoint_metadata.json"), "{}");
+    fails(at("nano"), CKPT_E_UNSUPPORTED, "nanotron");
 }
 END_TEST
 

@@ -51,7 +51,7 @@ ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *option
 void ckpt_reader_close(ckpt_reader *reader);
 
 /* Which layout of several ranks or files a directory has, by the names in it: "dcp" or "dcp-hf", which ckpt_reader_open reads, or
- * one that it knows and refuses with CKPT_E_UNSUPPORTED ("tensorflow"). NULL: none of these. Static. */
+ * one that it knows and refuses with CKPT_E_UNSUPPORTED ("nanotron", "tensorflow"). NULL: none of these. Static. */
 const char *ckpt_layout_of(const char *path);
 
 const char *ckpt_reader_format(const ckpt_reader *reader); /* "ckpt", "safetensors", "torch", ... */
