@@ -157,6 +157,8 @@ static const ckpt__producer
              "engine.load_checkpoint(\"{path}\")  # \"checkpoint\": {\"load_universal\": true} in its configuration"},
     trainer_deepspeed = {"the HF Trainer with DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>",
                          .step = "global_steps", .resume = "trainer.train(resume_from_checkpoint=\"{path}\")"},
+    accelerate_deepspeed = {"accelerate with DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>",
+                            .step = "global_steps", .resume = "accelerator.load_state(\"{path}\")"},
     lightning_deepspeed = {"Lightning with DeepSpeed",
                            CKPT_LOADER_CKPT,
                            .version = "pytorch-lightning_version>",
@@ -218,13 +220,15 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
     return &dcp_shards;
 }
 
-/* The Trainer and Lightning leave their own in what DeepSpeed writes for them. */
+/* The Trainer, accelerate and Lightning leave their own beside what DeepSpeed writes for them. */
 static const ckpt__producer *of_deepspeed(const ckpt__index *index)
 {
     if (ckpt_value_get(index->root, "pytorch-lightning_version"))
         return &lightning_deepspeed;
     if (ckpt_value_get(index->root, "trainer_state.json"))
         return &trainer_deepspeed;
+    if (ckpt_value_get(index->root, "random_states_0.pkl"))
+        return &accelerate_deepspeed;
     return strcmp(index->format, "universal") == 0 ? &universal : &deepspeed;
 }
 

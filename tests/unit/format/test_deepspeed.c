@@ -710,6 +710,13 @@ START_TEST(files_beside_the_tag_go_along)
     ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
     ck_assert_str_eq(s.producer, "the HF Trainer with DeepSpeed");
     ckpt_summary_clear(&s);
+    ck_assert_int_eq(unlink(at("trainer_state.json")), 0);
+    for (int r = 0; r < 2; r++)
+        ck_assert_int_eq(rename(at("rng_state_%d.pth", r), at("random_states_%d.pkl", r)), 0);
+    opens(folder);
+    ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
+    ck_assert_str_eq(s.producer, "accelerate with DeepSpeed");
+    ckpt_summary_clear(&s);
 }
 END_TEST
 
