@@ -470,6 +470,12 @@ static const ckpt_value *value_at(const char *path)
 
 /* ---- the tests */
 
+static void begin_here(void)
+{
+    below = "";
+    setup();
+}
+
 START_TEST(every_stage_and_world_is_put_together)
 {
     for (int stage = 1; stage <= 3; stage++)
@@ -980,7 +986,7 @@ int main(void)
     Suite *s = suite_create("deepspeed");
     TCase *t = tcase_create("deepspeed");
     tcase_set_timeout(t, 120);
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, begin_here, teardown);
     tcase_add_test(t, every_stage_and_world_is_put_together);
     tcase_add_test(t, values_are_those_of_the_files);
     tcase_add_test(t, the_optimizers_order_is_its_own);

@@ -349,7 +349,7 @@ static void put_sharded(torch_file *t, const sharded *s, int rank)
         put_global(b, "torch.distributed._shard.sharded_tensor.shard", "Shard");
         PUT(b, ")\x81N}(");
         put_str(b, "tensor");
-        torch_tensor(t, ndim, s->count[rank], s->columns, (float)(s->lo[rank] * (s->columns ? s->columns : 1)));
+        torch_tensor(t, ndim, s->count[rank], s->columns, (float)s->lo[rank] * (float)(s->columns ? s->columns : 1));
         put_str(b, "metadata");
         put_metadata(b, s, rank);
         PUT(b, "u\x86"
