@@ -41,6 +41,21 @@ bool ckpt__survey_leaves(const ckpt__read_request *r, ckpt_status status)
     return (r->survey && ckpt__survey_passes(status)) || ((r->salvage || r->leave_damaged) && damage);
 }
 
+bool ckpt__survey_goes_on(const ckpt__read_request *r)
+{
+    return r->survey || r->salvage || r->leave_damaged;
+}
+
+ckpt_status ckpt__survey_lack(const ckpt__read_request *r, ckpt_report *findings, const char *file, ckpt_status status,
+                              const ckpt_error *why, ckpt_error *err)
+{
+    if (ckpt__survey_goes_on(r) && (ckpt__survey_passes(status) || status == CKPT_E_MISMATCH))
+        return ckpt__survey_note(findings, file, status, why, err);
+    if (err)
+        *err = *why;
+    return status;
+}
+
 ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_status status, const ckpt_error *why,
                               ckpt_error *err)
 {

@@ -15,6 +15,11 @@ bool ckpt__survey_passes(ckpt_status status);
 /* Is a file that failed so left out of what is read, with a finding, and are the others read? A survey says of what is not read that it is
  * not; who reads on otherwise does not take the rest of that for all. */
 bool ckpt__survey_leaves(const ckpt__read_request *request, ckpt_status status);
+/* Is what is damaged or missing of a checkpoint of several files a finding, and the rest read? */
+bool ckpt__survey_goes_on(const ckpt__read_request *request);
+/* A file of a rank is missing, damaged or of another run (CKPT_E_MISMATCH): a finding where reading goes on, else the error `why`. */
+ckpt_status ckpt__survey_lack(const ckpt__read_request *request, ckpt_report *findings, const char *file,
+                              ckpt_status status, const ckpt_error *why, ckpt_error *err);
 /* One finding about `file`, whose reading failed with `status` and `why`. */
 ckpt_status ckpt__survey_note(ckpt_report *findings, const char *file, ckpt_status status, const ckpt_error *why,
                               ckpt_error *err);

@@ -116,7 +116,7 @@ typedef struct lacking {
 
 bool ckpt__dcp_goes_on(const ckpt__dcp *d)
 {
-    return d->request->survey || d->request->salvage || d->request->leave_damaged;
+    return ckpt__survey_goes_on(d->request);
 }
 
 ckpt_status ckpt__dcp_note(ckpt__dcp *d, const char *code, const char *file, const char *what, ckpt_error *err)

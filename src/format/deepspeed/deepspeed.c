@@ -10,18 +10,13 @@
 
 bool ckpt__ds_goes_on(const ckpt__ds *d)
 {
-    const ckpt__read_request *r = d->reader.request;
-    return r->survey || r->salvage || r->leave_damaged;
+    return ckpt__survey_goes_on(d->reader.request);
 }
 
 ckpt_status ckpt__ds_lack(const ckpt__ds *d, const char *name, ckpt_status status, const ckpt_error *why,
                           ckpt_error *err)
 {
-    if (ckpt__ds_goes_on(d) && ckpt__survey_passes(status))
-        return ckpt__survey_note(ckpt__ds_index(d)->findings, name, status, why, err);
-    if (err)
-        *err = *why;
-    return status;
+    return ckpt__survey_lack(d->reader.request, ckpt__ds_index(d)->findings, name, status, why, err);
 }
 
 ckpt_status ckpt__ds_read(ckpt__ds *d, const char *name, const ckpt_value **root, ckpt_error *err)

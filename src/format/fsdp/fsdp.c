@@ -14,12 +14,7 @@ ckpt_status ckpt__fsdp_no_memory(ckpt_error *err)
 
 ckpt_status ckpt__fsdp_lack(ckpt__fsdp *f, const char *file, ckpt_status status, const ckpt_error *why, ckpt_error *err)
 {
-    bool goes_on = f->request->survey || f->request->salvage || f->request->leave_damaged;
-    if (goes_on && (status == CKPT_E_MISMATCH || ckpt__survey_passes(status)))
-        return ckpt__survey_note(f->index->findings, file, status, why, err);
-    if (err)
-        *err = *why;
-    return status;
+    return ckpt__survey_lack(f->request, f->index->findings, file, status, why, err);
 }
 
 /* ---- names */

@@ -96,19 +96,10 @@ static ckpt_status no_memory(ckpt_error *err)
     return ckpt__fail_memory(err, "a checkpoint of llm.c", 0);
 }
 
-static bool goes_on(const ckpt__llmc *r)
-{
-    return r->request->survey || r->request->salvage || r->request->leave_damaged;
-}
-
 /* A file of a rank that is missing or damaged: an error, or a finding where reading goes on. */
 static ckpt_status lack(ckpt__llmc *r, const char *name, ckpt_status status, const ckpt_error *why, ckpt_error *err)
 {
-    if (goes_on(r) && ckpt__survey_passes(status))
-        return ckpt__survey_note(r->index->findings, name, status, why, err);
-    if (err)
-        *err = *why;
-    return status;
+    return ckpt__survey_lack(r->request, r->index->findings, name, status, why, err);
 }
 
 /* Is the file of this rank one of the step, and of the same run as the first? */

@@ -146,11 +146,7 @@ static void set_role(ckpt_tensor_info *t)
 
 static ckpt_status lack_common(dist *d, const char *name, ckpt_status status, const ckpt_error *why, ckpt_error *err)
 {
-    if (ckpt__meg_goes_on(d->request) && ckpt__survey_passes(status))
-        return ckpt__survey_note(d->index->findings, name, status, why, err);
-    if (err)
-        *err = *why;
-    return status;
+    return ckpt__survey_lack(d->request, d->index->findings, name, status, why, err);
 }
 
 /* The root becomes one dict of the list's keys and of those of common.pt. */

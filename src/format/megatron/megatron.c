@@ -194,7 +194,7 @@ static ckpt_status lack_step(choice *c, ckpt__meg_place *place, ckpt_error *err)
         "%s names %s as the step that was written last, which is missing, with all that it had; %s. Copy it from where "
         "it was saved, or give the directory of another step",
         TRACKER, place->folder, others);
-    if (!ckpt__meg_goes_on(c->request) || best < 0)
+    if (!ckpt__survey_goes_on(c->request) || best < 0)
         return ckpt__fail(err, CKPT_E_DAMAGED, c->label, "%s", text);
     set_folder(place, best);
     return ckpt__report_add(c->findings, CKPT_SEVERITY_ERROR, "incomplete-step", NULL, NULL, "%s", text)

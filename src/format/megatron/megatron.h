@@ -32,11 +32,6 @@ typedef struct ckpt__meg_place {
     bool dist;         /* torch-dist, by the names of its files */
 } ckpt__meg_place;
 
-/* Is what is damaged or missing a finding, and the rest read? */
-static inline bool ckpt__meg_goes_on(const ckpt__read_request *request)
-{
-    return request->survey || request->salvage || request->leave_damaged;
-}
 ckpt_status ckpt__meg_no_memory(ckpt_error *err);
 /* One file by its own format, as an index in `arena`. name: below the source's directory. */
 ckpt_status ckpt__meg_part(const ckpt__read_request *request, const char *name, ckpt__index *into, ckpt__index **part,

@@ -73,11 +73,7 @@ static int by_numbers(const void *a, const void *b)
 
 static ckpt_status lack(ckpt__meg *m, const char *name, ckpt_status status, const ckpt_error *why, ckpt_error *err)
 {
-    if (ckpt__meg_goes_on(m->request) && (ckpt__survey_passes(status) || status == CKPT_E_MISMATCH))
-        return ckpt__survey_note(m->index->findings, name, status, why, err);
-    if (err)
-        *err = *why;
-    return status;
+    return ckpt__survey_lack(m->request, m->index->findings, name, status, why, err);
 }
 
 static void path_of(const ckpt__meg *m, const ckpt__meg_rank *r, const char *file, char *out, size_t size)
