@@ -458,6 +458,35 @@ static ckpt_status check_codings(const ckpt__dcp *d, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* "84 pieces of tensors in 4 files, written by 4 ranks": a rank that had nothing to write is in no name. */
+static ckpt_status tell_layout(ckpt__dcp *d, ckpt_error *err)
+{
+    uint64_t *of = malloc((d->file_count + 1) * sizeof *of);
+    size_t distinct = 0, pieces = 0;
+    bool named = d->file_count > 0;
+    char by[64] = "";
+    if (!of)
+        return ckpt__dcp_no_memory(d, err);
+    for (size_t i = 0; named && i < d->file_count; i++) {
+        const int64_t rank = rank_of_record(d->files[i].name);
+        named = rank >= 0;
+        of[i] = (uint64_t)rank;
+    }
+    if (named)
+        qsort(of, d->file_count, sizeof *of, by_number);
+    for (size_t i = 0; named && i < d->file_count; i++)
+        distinct += i == 0 || of[i] != of[i - 1];
+    free(of);
+    for (size_t i = 0; i < d->chunk_count; i++)
+        pieces += !d->items[d->chunks[i].item].object;
+    if (named)
+        snprintf(by, sizeof by, ", written by %zu rank%s", distinct, distinct == 1 ? "" : "s");
+    return ckpt__index_tell_layout(d->index, "%zu piece%s of tensors in %zu file%s%s", pieces, pieces == 1 ? "" : "s",
+                                   d->file_count, d->file_count == 1 ? "" : "s", by)
+               ? CKPT_OK
+               : ckpt__dcp_no_memory(d, err);
+}
+
 static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
 {
     names n;
@@ -475,6 +504,8 @@ static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
         status = ckpt__dcp_tree(d, err);
     if (status == CKPT_OK)
         status = ckpt__dcp_roles(d, err);
+    if (status == CKPT_OK && d->file_count > 0)
+        status = tell_layout(d, err);
     return status == CKPT_OK ? ckpt__index_finish(d->index, err) : status;
 }
 

@@ -195,9 +195,11 @@ START_TEST(two_ranks_are_one_checkpoint)
 {
     opens(data("cut"));
     ck_assert_str_eq(ckpt_reader_format(reader), "dcp");
+    ck_assert_str_eq(ckpt_reader_layout(reader), "8 pieces of tensors in 2 files, written by 2 ranks");
     all_counts(2, 2, 1);
     opens(data("ranks")); /* both have what is whole: the first is read */
     all_counts(2, 2, 2);
+    ck_assert_str_eq(ckpt_reader_layout(reader), "11 pieces of tensors in 2 files, written by 2 ranks");
 }
 END_TEST
 
