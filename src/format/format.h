@@ -132,6 +132,17 @@ typedef enum ckpt__family {
     CKPT__FAMILY_KERAS /* Keras: keras.saving.load_model or load_weights reads it */
 } ckpt__family;
 
+/* What an object of the tree says of how many ranks wrote a checkpoint, and what it says of one. */
+typedef struct ckpt__rank_size {
+    const char *name; /* of an attribute; NULL: the end of a list */
+    ckpt_kind kind;   /* INT or BOOL */
+    int value;
+} ckpt__rank_size;
+typedef struct ckpt__rank_sizes {
+    const char *object; /* at the root's key */
+    const ckpt__rank_size *sizes;
+} ckpt__rank_sizes;
+
 /* One format. Everything above this room goes by this table; a new format is one more of these. */
 typedef struct ckpt__format {
     const char *name;   /* "torch"; static */
@@ -205,6 +216,9 @@ typedef struct ckpt__format {
     bool (*owns)(const char *name);
     /* keras, torch-dist: the same, of names that mean something else beside other formats ("config.json"). NULL: none */
     bool (*owns_beside)(const ckpt__index *index, const char *name);
+    /* torch-dist, megatron: the arguments say how many ranks there were, and a file that is whole is of one. Asked by migrate. NULL:
+     * nothing says it. */
+    const ckpt__rank_sizes *rank_sizes;
     /* torch-legacy: torch. What `--to same` writes where this format is only read; NULL: the format itself. */
     const struct ckpt__format *rewritten_as;
 } ckpt__format;

@@ -299,14 +299,122 @@ static ckpt_status make_steps(grouper *g, bool *lost)
     return status;
 }
 
+/* ---- the groups that the source has without the names of their parameters, as Megatron's common.pt: its loader takes those of
+ * the running program */
+
+static bool names_none(const ckpt_value *list)
+{
+    for (size_t i = 0; i < list->item_count; i++) {
+        const ckpt_value *params = ckpt_value_get(list->items[i], "params");
+        if (list->items[i]->kind != CKPT_V_DICT || (params && params->item_count))
+            return false;
+    }
+    return list->item_count > 0;
+}
+
+/* All in one list: an optimizer of several (Megatron's ChainedOptimizer) has one list each, below a number. */
+static bool gather_groups(const ckpt_value *v, int depth, const ckpt_value ***all, size_t *count, size_t *capacity)
+{
+    bool ok = true;
+    for (size_t i = 0; v->kind == CKPT_V_DICT && ok && i < v->entry_count; i++) {
+        const ckpt_entry *e = &v->entries[i];
+        if (e->key->kind == CKPT_V_STR && ckpt__str_is(e->key->text, "param_groups") && ckpt__is_list(e->value)) {
+            if (!names_none(e->value))
+                continue;
+            ok = ckpt__grow(all, capacity, *count + e->value->item_count, sizeof **all);
+            for (size_t k = 0; ok && k < e->value->item_count; k++)
+                (*all)[(*count)++] = e->value->items[k];
+        } else if (depth > 0) {
+            ok = gather_groups(e->value, depth - 1, all, count, capacity);
+        }
+    }
+    return ok;
+}
+
+static ckpt_status find_saved(grouper *g)
+{
+    enum { DEPTH = 3 };
+    const ckpt_value *optimizer = ckpt_value_get(g->m->from->root, "optimizer"), **all = NULL;
+    size_t count = 0, capacity = 0;
+    bool ok = !optimizer || gather_groups(optimizer, DEPTH, &all, &count, &capacity);
+    if (ok && count)
+        ok = (g->m->saved_groups = ckpt__value_list(g->m->from->arena, CKPT_V_LIST, all, count)) != NULL;
+    free(all);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(g->err);
+}
+
+static bool is_no_setting(ckpt_str key)
+{
+    return ckpt__str_is(key, "params") || ckpt__str_is(key, "param_names") || ckpt__str_is(key, "step");
+}
+
+static const ckpt_value *setting_of(const ckpt_value *group, ckpt_str setting)
+{
+    for (size_t k = 0; k < group->entry_count; k++)
+        if (group->entries[k].key->kind == CKPT_V_STR && ckpt__str_equal(group->entries[k].key->text, setting))
+            return group->entries[k].value;
+    return NULL;
+}
+
+bool ckpt__migrate_is_shared(const ckpt_value *groups, ckpt_str setting)
+{
+    const ckpt_value *first = NULL;
+    if (is_no_setting(setting))
+        return false;
+    for (size_t i = 0; i < groups->item_count; i++) {
+        const ckpt_value *v = setting_of(groups->items[i], setting);
+        first = first ? first : v;
+        if (!v || !ckpt__value_alike(v, first))
+            return false;
+    }
+    return first != NULL;
+}
+
+/* Has a group before this one the setting too? */
+static bool said_before(const ckpt_value *groups, size_t group, ckpt_str setting)
+{
+    while (group-- > 0)
+        if (setting_of(groups->items[group], setting))
+            return true;
+    return false;
+}
+
+/* What is said of the settings of the group that was made. */
+static void say_settings(const grouper *g, char *out, size_t size)
+{
+    const ckpt_value *groups = g->m->saved_groups;
+    size_t at, differ = 0;
+    if (!groups) {
+        snprintf(out, size, "Hyper-parameters are not in the checkpoint");
+        return;
+    }
+    at = (size_t)snprintf(
+        out, size, "It has the settings that %zu group%s of the checkpoint %s, whose parameters it does not name",
+        groups->item_count, groups->item_count == 1 ? "" : "s", groups->item_count == 1 ? "has" : "have in common");
+    for (size_t i = 0; i < groups->item_count; i++)
+        for (size_t k = 0; k < groups->items[i]->entry_count && at < size; k++) {
+            const ckpt_value *key = groups->items[i]->entries[k].key;
+            if (key->kind != CKPT_V_STR || is_no_setting(key->text) || ckpt__migrate_is_shared(groups, key->text) ||
+                said_before(groups, i, key->text))
+                continue;
+            char name[60];
+            ckpt__escape(name, sizeof name, key->text.data, key->text.size);
+            at += (size_t)snprintf(out + at, size - at, "%s%s",
+                                   differ++ ? ", " : "; these differ, and are in 'saved_param_groups' alone: ", name);
+        }
+}
+
 /* ---- the group */
+
+#define SETDEFAULT                                                                                                     \
+    "for g in optimizer.param_groups: [g.setdefault(k, v) for k, v in optimizer.defaults.items()]   # after load_state_dict"
 
 static ckpt_status make_group(grouper *g)
 {
     ckpt__canon *c = g->m->canon;
     ckpt_str *params = ckpt__arena_array(c->arena, g->count, sizeof *params);
     ckpt__canon_group *made = ckpt__arena_array(c->arena, 1, sizeof *made);
-    char left[80] = "", step[120] = "", last[120];
+    char left[80] = "", step[120] = "", last[120], settings[400];
     if (!params || !made)
         return ckpt__migration_no_memory(g->err);
     for (size_t i = 0; i < g->count; i++)
@@ -319,18 +427,21 @@ static ckpt_status make_group(grouper *g)
         snprintf(left, sizeof left, " (%zu parameters without a state are not in it)", g->params - g->count);
     if (g->made)
         snprintf(step, sizeof step, "; each has the step %lld as a float32", (long long)common_step(g->m));
+    ckpt_status status = find_saved(g);
+    if (status < 0)
+        return status;
+    say_settings(g, settings, sizeof settings);
     ckpt_str first = params[0], end = params[g->count - 1];
     char shown[100];
     ckpt__escape(shown, sizeof shown, first.data, first.size);
     ckpt__escape(last, sizeof last, end.data, end.size);
     bool added = ckpt__report_add(
         g->m->report, CKPT_SEVERITY_WARNING, "group-made", NULL,
-        "for g in optimizer.param_groups: [g.setdefault(k, v) for k, v in optimizer.defaults.items()]   # after load_state_dict; or bind a "
-        "group (ckpt_state_group) before the save",
-        "no parameter group is bound: one was made of the %zu parameters with moments%s, in the order of ckpt-inspect list "
+        g->m->saved_groups ? SETDEFAULT : SETDEFAULT "; or bind a group (ckpt_state_group) before the save",
+        "no parameter group %s: one was made of the %zu parameters with moments%s, in the order of ckpt-inspect list "
         "('%s' to '%s')%s. torch matches by position: construct the optimizer over the parameters in that order (param_names says it). "
-        "Hyper-parameters are not in the checkpoint",
-        g->count, left, shown, last, step);
+        "%s",
+        g->m->saved_groups ? "names its parameters" : "is bound", g->count, left, shown, last, step, settings);
     return added ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 

@@ -193,18 +193,25 @@ static bool prune(pruner *p, const ckpt_value *root, const ckpt_value **out)
     }
 }
 
+bool ckpt__values_without(const ckpt_value *root, const bool *named, size_t tensor_count, ckpt__arena *a,
+                          const ckpt_value **out)
+{
+    pruner p = {.named = named, .tensor_count = tensor_count, .arena = a};
+    bool ok = prune(&p, root, out);
+    free(p.levels);
+    ckpt__pointers_free(&p.seen);
+    return ok;
+}
+
 static bool without_tensors(const ckpt_value *root, const ckpt__index *index, const ckpt__canon *canon, ckpt__arena *a,
                             const ckpt_value **out)
 {
     bool *named = calloc(index->tensor_count + 1, sizeof *named);
-    pruner p = {.named = named, .tensor_count = index->tensor_count, .arena = a};
     for (size_t i = 0; named && i < canon->count; i++)
         if (canon->entries[i].is_tensor && !canon->entries[i].outside && canon->entries[i].tensor < index->tensor_count)
             named[canon->entries[i].tensor] = true;
-    bool ok = named && prune(&p, root, out);
+    bool ok = named && ckpt__values_without(root, named, index->tensor_count, a, out);
     free(named);
-    free(p.levels);
-    ckpt__pointers_free(&p.seen);
     return ok;
 }
 

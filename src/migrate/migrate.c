@@ -81,6 +81,8 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_find_ties(m, err);
     if (status == CKPT_OK)
         status = ckpt__edits_close_holes(m->edits, m->from->root, &m->from->root, err);
+    if (status == CKPT_OK && !m->same)
+        status = ckpt__migrate_one_rank(m, err);
     if (status == CKPT_OK && (torch || renames))
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && torch && !m->named_script && !o->weights_only)

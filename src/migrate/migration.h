@@ -110,11 +110,14 @@ typedef struct ckpt__migration {
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go; a prefix that no name has is no
                                    * error */
     bool group_made;              /* no parameter group was bound, and groups.c made one */
-    ckpt__ledger ledger;          /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
-    ckpt__index *index;           /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
-    bool became_torch;            /* a native source now has the tree, the names and the format of the torch file whose
+    const ckpt_value
+        *saved_groups;   /* with group_made: a list of the groups that the source has, which name no parameters.
+                                     * NULL: it has none */
+    ckpt__ledger ledger; /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
+    ckpt__index *index;  /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    bool became_torch;   /* a native source now has the tree, the names and the format of the torch file whose
                                    * structure it keeps (torch.c) */
-    bool by_files;                /* with became_torch: that tree is a dict from the names of files to their contents */
+    bool by_files;       /* with became_torch: that tree is a dict from the names of files to their contents */
     const char **kept_names;
     size_t kept_name_count;       /* heap, strings in the arena of `from`: parameters in the order
                                                        * of the optimizer that the native source names. NULL: not
@@ -186,6 +189,8 @@ void ckpt__migration_note_row(ckpt__migration *m, size_t tensor);
 
 /* ---- edit.c: each makes another tree, and m->from->root and m->root are that then. A tree that was read is never touched. */
 
+/* Where the source's ranks say how many they were, the target, which is whole, says one (one_rank.c). */
+ckpt_status ckpt__migrate_one_rank(ckpt__migration *m, ckpt_error *err);
 bool ckpt__migration_begin_edits(ckpt__migration *m); /* once; false: no memory */
 /* Asks fn about every place of the target's tree; where there is none yet, of the source's (model/rewrite.h). */
 ckpt_status ckpt__migration_rewrite(ckpt__migration *m, ckpt__rewrite_fn fn, void *ctx, ckpt_error *err);

@@ -12,6 +12,9 @@ ckpt_status ckpt__migrate_tree(const ckpt__index *index, const ckpt__canon *cano
                                ckpt__arena *arena, ckpt_report *lost, const ckpt_value **out, ckpt_error *err);
 /* leftovers.c: the root's entries without what has canonical names; a dict that held nothing else goes too.
  * keep_step: the step stays under the source's own name as well, by which the source's program finds it again. */
+/* The dicts of the tree without those tensors; one that held nothing else goes. named: one a tensor. *out NULL: nothing is left. */
+bool ckpt__values_without(const ckpt_value *root, const bool *named, size_t tensor_count, ckpt__arena *a,
+                          const ckpt_value **out);
 ckpt_status ckpt__migrate_rest(const ckpt__index *index, const ckpt__canon *canon, bool keep_step, ckpt__arena *arena,
                                const ckpt_value **out, ckpt_error *err);
 /* The names of the group's parameters, as a list. NULL: no memory. */

@@ -8,6 +8,9 @@
 #include "format/table.h"
 #include "format/torch/write.h"
 
+/* The root's key for groups that name no parameters. */
+static const char SAVED[] = "saved_param_groups";
+
 /* A dict that grows. */
 typedef struct dict {
     ckpt_entry *entries;
@@ -274,11 +277,26 @@ static bool is_setting(const builder *b, const ckpt_value *v)
     return scalar || tuple;
 }
 
+/* What all groups say that the source has, in the one that was made of them. They stay as they were at "saved_param_groups". */
+static bool put_shared(const builder *b, dict *d)
+{
+    const ckpt_value *groups = b->m->saved_groups, *first = groups->items[0];
+    bool ok = true;
+    for (size_t i = 0; ok && i < first->entry_count; i++) {
+        const ckpt_value *key = first->entries[i].key, *v = first->entries[i].value;
+        if (key->kind == CKPT_V_STR && ckpt__migrate_is_shared(groups, key->text))
+            ok = put(d, key, as_torch(b, key->text, v));
+    }
+    return ok;
+}
+
 /* Values that were bound as "optimizer.lr" and the like, beside the groups. */
 static bool put_settings(const builder *b, dict *d)
 {
     const ckpt_value *own = ckpt_value_get(b->m->from->root, "optimizer");
     bool ok = true;
+    if (b->m->group_made && b->m->saved_groups)
+        return put_shared(b, d);
     for (size_t i = 0; own && own->kind == CKPT_V_DICT && ok && i < own->entry_count; i++) {
         const ckpt_value *key = own->entries[i].key, *v = own->entries[i].value;
         if (key->kind == CKPT_V_STR && is_setting(b, v))
@@ -376,10 +394,30 @@ static bool has_key(const dict *d, ckpt_str key)
     return false;
 }
 
+/* The root's values without the tensors that the model and the optimizer have. NULL: there is nothing. */
+static ckpt_status values_beside(const builder *b, const ckpt_value **out)
+{
+    const ckpt__index *x = b->m->from;
+    const ckpt__canon *c = b->m->canon;
+    *out = x->root;
+    if (!x->root || x->root->kind != CKPT_V_DICT)
+        return CKPT_OK;
+    bool *taken = calloc(x->tensor_count + 1, sizeof *taken);
+    for (size_t i = 0; taken && i < c->count; i++)
+        if (b->taken[i] && c->entries[i].is_tensor)
+            taken[c->entries[i].tensor] = true;
+    bool ok = taken && ckpt__values_without(x->root, taken, x->tensor_count, b->arena, out);
+    free(taken);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
+}
+
 /* The root's own entries; the optimizer's were taken apart. Of a name that is taken the rest goes under its own. */
 static ckpt_status put_values(builder *b, dict *root)
 {
-    const ckpt_value *from = b->m->from->root;
+    const ckpt_value *from;
+    ckpt_status status = values_beside(b, &from);
+    if (status < 0)
+        return status;
     for (size_t i = 0; from && from->kind == CKPT_V_DICT && i < from->entry_count; i++) {
         const ckpt_entry *e = &from->entries[i];
         ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){NULL, 0};
@@ -436,6 +474,8 @@ ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **roo
         status = make_model(&b, &d);
     if (status == CKPT_OK)
         status = make_optimizer(&b, &d);
+    if (status == CKPT_OK && m->saved_groups && !put_named(&b, &d, SAVED, sizeof SAVED - 1, m->saved_groups))
+        status = ckpt__migration_no_memory(b.err);
     if (status == CKPT_OK)
         status = put_values(&b, &d);
     if (status == CKPT_OK)

@@ -38,6 +38,8 @@ ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **roo
 
 /* groups.c: before that, and before names change. Moments that no group holds get one ("group-made"), one step for all
  * becomes one a parameter; what torch could not have is "lost". */
+/* Does each of these groups have the setting, and the same? "params", "param_names" and "step" are none. (groups.c) */
+bool ckpt__migrate_is_shared(const ckpt_value *groups, ckpt_str setting);
 ckpt_status ckpt__migrate_groups(ckpt__migration *m, ckpt_error *err);
 
 /* The name of the archive inside a file of that name, as torch gives it: the last part without its last suffix. NULL: it

@@ -293,6 +293,9 @@ static inline bool ckpt__is_list(const ckpt_value *v)
 {
     return v && (v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
 }
+/* Do two values of any trees say the same? Floats are compared bit by bit, tensors are all alike, and what lies deeper than twelve
+ * containers is not looked at. Either may be NULL: alike is NULL alone. */
+bool ckpt__value_alike(const ckpt_value *a, const ckpt_value *b);
 /* Python's repr of a key (True, 2.5, (1, 'a'), b'by', None), appended to b. */
 void ckpt__value_repr(ckpt__buf *b, const ckpt_value *v);
 

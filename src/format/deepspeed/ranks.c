@@ -67,51 +67,6 @@ static int64_t partitions_of(const ckpt_value *optimizer)
 
 /* ---- are two of them of one save? */
 
-enum { DEEPEST = 12 };
-
-/* Of what is no container. */
-static bool same_leaf(const ckpt_value *a, const ckpt_value *b)
-{
-    switch (a->kind) {
-    case CKPT_V_BOOL:
-        return a->boolean == b->boolean;
-    case CKPT_V_INT:
-        return a->integer == b->integer;
-    case CKPT_V_FLOAT:
-        return memcmp(&a->real, &b->real, sizeof a->real) == 0;
-    case CKPT_V_STR:
-    case CKPT_V_BIGINT:
-    case CKPT_V_BYTES:
-    case CKPT_V_BYTEARRAY:
-        return ckpt__str_equal(a->text, b->text);
-    case CKPT_V_CLASS:
-    case CKPT_V_OBJECT:
-        return ckpt__str_equal(a->class_name, b->class_name);
-    default: /* a tensor is each rank's own */
-        return true;
-    }
-}
-
-static bool same_value(const ckpt_value *a, const ckpt_value *b, int depth)
-{
-    if (a == b || depth > DEEPEST)
-        return true;
-    if (!a || !b || a->kind != b->kind || !same_leaf(a, b))
-        return false;
-    if (!ckpt__is_list(a) && a->kind != CKPT_V_DICT && a->kind != CKPT_V_OBJECT)
-        return true;
-    if (a->item_count != b->item_count || a->entry_count != b->entry_count)
-        return false;
-    for (size_t i = 0; i < a->item_count; i++)
-        if (!same_value(a->items[i], b->items[i], depth + 1))
-            return false;
-    for (size_t i = 0; i < a->entry_count; i++)
-        if (!same_value(a->entries[i].key, b->entries[i].key, depth + 1) ||
-            !same_value(a->entries[i].value, b->entries[i].value, depth + 1))
-            return false;
-    return same_value(a->args, b->args, depth + 1) && same_value(a->state, b->state, depth + 1);
-}
-
 /* A number that is a value or a tensor of one element, whose few bytes are read: nothing else in such a file says of which step it
  * is. False: it is neither, or its bytes are not to be had. */
 static bool read_number(const ckpt__ds *d, const ckpt_value *v, double *out)
@@ -183,10 +138,10 @@ static ckpt_status check_same(const ckpt__ds *d, const ckpt__ds_file *f, size_t 
                           "files of one save. Copy the files of one step, or take another checkpoint",
                           a, d->first_rank, b);
     static const char *const said[] = {"loss_scaler", "dynamic_loss_scale", "clip_grad"};
-    bool same = same_value(ckpt__ds_groups(own), ckpt__ds_groups(d->first), 0);
+    bool same = ckpt__value_alike(ckpt__ds_groups(own), ckpt__ds_groups(d->first));
     const char *what = same ? NULL : "param_groups";
     for (size_t i = 0; !what && i < sizeof said / sizeof *said; i++)
-        if (!same_value(ckpt_value_get(own, said[i]), ckpt_value_get(d->first, said[i]), 0))
+        if (!ckpt__value_alike(ckpt_value_get(own, said[i]), ckpt_value_get(d->first, said[i])))
             what = said[i];
     if (what)
         return ckpt__fail(

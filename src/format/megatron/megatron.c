@@ -360,6 +360,22 @@ static bool owns_beside(const ckpt__index *index, const char *name)
     "latest_checkpointed_iteration.txt. ckpt-migrate --to torch makes a file for which there is a resume in Python; "  \
     "in C there is one for this"
 
+/* Of megatron/training/arguments.py. */
+static const ckpt__rank_size sizes[] = {
+    {"world_size", CKPT_V_INT, 1},
+    {"rank", CKPT_V_INT, 0},
+    {"tensor_model_parallel_size", CKPT_V_INT, 1},
+    {"pipeline_model_parallel_size", CKPT_V_INT, 1},
+    {"transformer_pipeline_model_parallel_size", CKPT_V_INT, 1},
+    {"expert_model_parallel_size", CKPT_V_INT, 1},
+    {"expert_tensor_parallel_size", CKPT_V_INT, 1},
+    {"context_parallel_size", CKPT_V_INT, 1},
+    {"data_parallel_size", CKPT_V_INT, 1},
+    {"use_distributed_optimizer", CKPT_V_BOOL, 0},
+    {NULL, CKPT_V_NONE, 0},
+};
+static const ckpt__rank_sizes rank_sizes = {"args", sizes};
+
 const ckpt__format ckpt__format_torch_dist = {
     .name = "torch-dist",
     .bid = bid_dist,
@@ -371,6 +387,7 @@ const ckpt__format ckpt__format_torch_dist = {
     .joins_files = true,
     .has_values = true,
     .owns = owns,
+    .rank_sizes = &rank_sizes,
     .owns_beside = owns_beside,
 };
 const ckpt__format ckpt__format_megatron = {
@@ -383,4 +400,5 @@ const ckpt__format ckpt__format_megatron = {
     .no_python = RESUME,
     .joins_files = true,
     .owns = owns,
+    .rank_sizes = &rank_sizes,
 };

@@ -1,5 +1,6 @@
 /* Checkpoints of megatron-core (torch_dist): a list with the plans of the ranks, records, common.pt beside them; moments in fragments get
  * the shape of their parameter where that can be proved. Each element says where in the whole it is. */
+#include <ckpt/migrate.h>
 #include <ckpt/reader.h>
 #define READER_FORMAT "torch-dist"
 #include "../reader_checks.h"
@@ -136,6 +137,7 @@ typedef struct made {
     const char *backend;
     int64_t iteration;
     bool own_class; /* the list's class is one of megatron-core's */
+    int groups;     /* of the optimizer, which differ in their decay; none names its parameters. And args of 2 ranks */
 } made;
 
 static void write_list(const made *m)
@@ -206,7 +208,36 @@ static void write_common(const made *m)
     put_str(b, m->sharding ? m->sharding : "fully_reshardable");
     put_str(b, "common_step");
     torch_tensor(t, 0, 0, 0, 5);
-    PUT(b, "uu");
+    if (m->groups) {
+        put_str(b, "param_groups");
+        PUT(b, "](");
+        for (int i = 0; i < m->groups; i++) {
+            PUT(b, "}(");
+            put_str(b, "lr");
+            put_int(b, 3);
+            put_str(b, "weight_decay");
+            put_int(b, i);
+            put_str(b, "step");
+            put_int(b, 5);
+            PUT(b, "u");
+        }
+        PUT(b, "e");
+    }
+    PUT(b, "u");
+    if (m->groups) {
+        put_str(b, "checkpoint_version");
+        put_int(b, 3);
+        put_str(b, "args");
+        begin_object(b, "argparse", "Namespace");
+        put_str(b, "tensor_model_parallel_size");
+        put_int(b, 2);
+        put_str(b, "use_distributed_optimizer");
+        PUT(b, "\x88");
+        put_str(b, "num_layers");
+        put_int(b, 2);
+        PUT(b, "ub");
+    }
+    PUT(b, "u");
     write_torch(at("iter_0000005/common.pt"), t);
 }
 
@@ -353,6 +384,57 @@ START_TEST(values_are_those_of_common_pt)
 }
 END_TEST
 
+static const ckpt_value *value_at(const char *path)
+{
+    const ckpt_value *v;
+    ck_assert_msg(ckpt_value_find(ckpt_reader_root(reader), path, &v, &err) == CKPT_OK, "%s: %s", path, err.message);
+    return v;
+}
+
+/* One of torch, which is no part of anything: each tensor once, and the arguments of one rank. Of groups that name no parameters one is
+ * made with what they have in common; the others' settings are kept beside it. */
+START_TEST(it_becomes_a_file_of_torch)
+{
+    ckpt_migrate_options options = CKPT_MIGRATE_OPTIONS_INIT;
+    char out[300];
+    size_t number;
+    ckpt_report *report = ckpt_report_new();
+    write_checkpoint(&(made){.chunks = gated, .count = GATED, .groups = 1 + _i});
+    options.to = "torch";
+    snprintf(out, sizeof out, "%s.pt", folder); /* never inside the source */
+    ckpt_status status = ckpt_migrate(folder, out, &options, report, &err);
+    ck_assert_msg(status == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(ckpt_reader_open(out, NULL, &reader, &err), CKPT_OK);
+    unlink(out);
+    ck_assert_str_eq(ckpt_reader_format(reader), "torch");
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 3);
+    counts("model." FC1, "[2, 4, 2]", CKPT_ROLE_PARAM);
+    counts("optimizer.state.0.exp_avg", "[2, 4, 2]", CKPT_ROLE_EXP_AVG);
+    ck_assert_int_eq(tensor_named("optimizer.state.0.step", &number)->role, CKPT_ROLE_STEP);
+    ck_assert_ptr_null(finding("part-of-checkpoint"));
+    ck_assert_int_eq(value_at("args.tensor_model_parallel_size")->integer, 1);
+    ck_assert(!value_at("args.use_distributed_optimizer")->boolean);
+    ck_assert_int_eq(value_at("args.num_layers")->integer, 2);
+    const ckpt_finding *ranks = ckpt_report_find(report, "one-rank", "args"),
+                       *group = ckpt_report_find(report, "group-made", NULL);
+    ck_assert_ptr_nonnull(ranks);
+    ck_assert_msg(strstr(ranks->message, "tensor_model_parallel_size 2 -> 1, use_distributed_optimizer True -> False"),
+                  "%s", ranks->message);
+    const ckpt_value *made_group = value_at("optimizer.param_groups.0");
+    ck_assert_int_eq(ckpt_value_get(made_group, "lr")->integer, 3);
+    ck_assert_int_eq(ckpt_value_get(made_group, "weight_decay") != NULL, _i == 0);
+    ck_assert_ptr_null(ckpt_value_get(made_group, "step"));
+    ck_assert_uint_eq(value_at("saved_param_groups")->item_count, 1 + (size_t)_i);
+    ck_assert_int_eq(value_at(_i ? "saved_param_groups.1.weight_decay" : "saved_param_groups.0.weight_decay")->integer,
+                     _i);
+    ck_assert_ptr_nonnull(group);
+    ck_assert_msg(
+        (strstr(group->message, "these differ, and are in 'saved_param_groups' alone: weight_decay") != NULL) == _i,
+        "%s", group->message);
+    ckpt_report_free(report);
+}
+END_TEST
+
 START_TEST(what_is_missing_or_foreign_is_named)
 {
     ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
@@ -408,6 +490,7 @@ int main(void)
     tcase_add_test(t, what_cannot_be_proved_stays_flat);
     tcase_add_test(t, buckets_stay_flat_and_it_is_said);
     tcase_add_test(t, values_are_those_of_common_pt);
+    tcase_add_loop_test(t, it_becomes_a_file_of_torch, 0, 2);
     tcase_add_test(t, what_is_missing_or_foreign_is_named);
     tcase_add_test(t, an_allocation_that_fails_is_said);
     suite_add_tcase(s, t);
