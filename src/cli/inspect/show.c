@@ -88,7 +88,7 @@ int inspect_show(const command_line *o)
     status = CLI_YES;
     if (ckpt_summarize(reader, &p.summary, &err) < 0) {
         status = cli_fail_error(&o->cli, &err);
-    } else if (!count_tensors(&p)) {
+    } else if (!count_tensors(&p) || !show_count_files(reader, &p.files)) {
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     } else {
         show_ask_doctor(&p);
@@ -102,6 +102,7 @@ int inspect_show(const command_line *o)
         else if (status == CLI_YES)
             show_text(&p);
     }
+    free(p.files.rows);
     free(p.roles.rows);
     free(p.devices.rows);
     free(p.dtypes.rows);

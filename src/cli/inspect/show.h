@@ -15,6 +15,16 @@ typedef struct show_table {
     size_t count;
 } show_table;
 
+/* What one file of a checkpoint of several ranks holds. */
+typedef struct show_file {
+    ckpt_str name; /* the reader's */
+    uint64_t pieces, nbytes;
+} show_file;
+typedef struct show_files {
+    show_file *rows; /* heap, owned, by name; NULL: none */
+    size_t count;
+} show_files;
+
 /* What `show` says of one checkpoint: show.c gathers the whole picture before the first word is printed, so that the
  * text, the JSON and the report say the same. */
 typedef struct show_picture {
@@ -24,6 +34,7 @@ typedef struct show_picture {
     ckpt_summary summary;
     ckpt_report *doctor; /* NULL: it had no answer */
     show_table roles, devices, dtypes;
+    show_files files;         /* none where no ranks divided it */
     uint64_t tensors, nbytes; /* how many tensors; bytes of them */
     bool directory;           /* path is a directory */
 } show_picture;
@@ -34,6 +45,7 @@ typedef struct show_group {
     ckpt_str name;
     const ckpt_value *hypers;
     size_t params;
+    bool unnamed; /* it does not say which parameters it has: Megatron's */
     char number[24];
 } show_group;
 
@@ -48,6 +60,11 @@ char *show_resume_of(const command_line *o, const char *path);
 
 /* Is it a directory that may hold others beside its own files? */
 bool show_may_hold(const show_picture *p);
+
+/* show_files.c: of all tensors, also of a selection. False: no memory. begin: writes the label. */
+bool show_count_files(const ckpt_reader *reader, show_files *out);
+void show_files_text(const show_files *files, void (*begin)(const void *ctx, const char *label), const void *ctx);
+void show_files_json(json_out *j, const show_files *files);
 
 void show_text(const show_picture *p);
 void show_json(const show_picture *p);

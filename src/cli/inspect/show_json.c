@@ -35,7 +35,9 @@ static void json_group(json_out *j, const show_group *g)
         else
             cli_json_value(j, NULL, value);
     }
-    if (!counted)
+    if (!counted && g->unnamed)
+        json_null(j, "params");
+    else if (!counted)
         json_uint(j, "params", g->params);
     json_end_object(j);
 }
@@ -147,6 +149,7 @@ void show_json(const show_picture *p)
     json_text(&j, "format", ckpt_reader_format(p->reader));
     json_text(&j, "kind", p->directory ? "directory" : "file");
     json_text(&j, "layout", ckpt_reader_layout(p->reader));
+    show_files_json(&j, &p->files);
     json_text(&j, "producer", s->producer);
     json_bytes(&j, "producer_version", s->producer_version.data, s->producer_version.size);
     json_bytes(&j, "version_of", s->version_of.data, s->version_of.size);

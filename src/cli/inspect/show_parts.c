@@ -27,11 +27,13 @@ bool show_group_at(const ckpt_value *groups, size_t i, show_group *out)
     const ckpt_value *params = ckpt_value_get(g, "params"), *options = ckpt_value_get(g, "options");
     out->hypers = g;
     out->params = params ? params->item_count : 0;
+    out->unnamed = !params;
     if (!key_begins(groups->kind == CKPT_V_DICT ? groups->entries[i].key : g, "param_groups/"))
         return true;
     if (!options)
         return false; /* libtorch's param_groups/size */
     out->hypers = options;
+    out->unnamed = false;
     out->name = (ckpt_str){out->name.data + 13, out->name.size - 13};
     for (size_t k = 0; k < g->entry_count; k++)
         out->params += key_begins(g->entries[k].key, "params/") && g->entries[k].value->kind == CKPT_V_STR;

@@ -5,8 +5,9 @@
 #include <string.h>
 #include "cli/inspect/folder.h"
 
-static void label(const show_picture *p, const char *text)
+static void label(const void *picture, const char *text)
 {
+    const show_picture *p = picture;
     printf("%s%-11s%s", cli_style(&p->o->cli, "bold"), text, cli_style(&p->o->cli, "off"));
 }
 
@@ -79,7 +80,10 @@ static void text_group(const show_group *g)
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return;
-    fprintf(f, "%zu parameter%s", g->params, g->params == 1 ? "" : "s");
+    if (g->unnamed)
+        fputs("parameters not named", f);
+    else
+        fprintf(f, "%zu parameter%s", g->params, g->params == 1 ? "" : "s");
     put_hyper(f, g->hypers, "lr", ", ");
     put_hyper(f, g->hypers, "betas", ", ");
     put_hyper(f, g->hypers, "momentum", ", ");
@@ -304,6 +308,7 @@ void show_text(const show_picture *p)
         label(p, "layout");
         printf("%s\n", ckpt_reader_layout(p->reader));
     }
+    show_files_text(&p->files, label, p);
     text_producer(p);
     text_progress(p);
     label(p, "tensors");
