@@ -57,6 +57,11 @@ CASES = {
     "dist-tp2-ep2": dict(tp=2, ep=2, experts=4),
     "legacy-tp2-pp2": dict(legacy=True, tp=2, pp=2, dtype="bf16", bias=True),
     "legacy-tp2-dp2-distrib": dict(legacy=True, tp=2, dtype="bf16", distopt="legacy"),
+    "legacy-pp2-vp2": dict(legacy=True, pp=2, vp=2, layers=4, dtype="bf16"),
+    "legacy-tp2-pp2-vp2": dict(legacy=True, tp=2, pp=2, vp=2, layers=8),
+    "legacy-ep2": dict(legacy=True, ep=2, experts=4, dtype="bf16"),
+    "legacy-tp2-ep2": dict(legacy=True, tp=2, ep=2, experts=4),
+    "legacy-pp2-ep2": dict(legacy=True, pp=2, ep=2, experts=2, bias=True),
 }
 only = os.environ.get("MEGATRON_CASES")
 CASES = {name: dict(BASE, **case) for name, case in CASES.items() if not only or re.search(only, name)}
