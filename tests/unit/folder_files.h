@@ -92,11 +92,13 @@ static inline void write_safetensors(const char *path, const flat *tensors, size
     write_to(path, file.data, file.size);
 }
 
-/* ---- torch: a pickle with its storages */
+/* ---- torch: a pickle with its storages, of 64 elements at most */
+enum { TORCH_TENSORS = 96 };
+
 typedef struct torch_file {
     bytes pickle;
-    float data[64][64];
-    size_t numel[64];
+    float data[TORCH_TENSORS][64];
+    size_t numel[TORCH_TENSORS];
     int count;
 } torch_file;
 
@@ -121,7 +123,7 @@ static inline void torch_tensor(torch_file *t, int ndim, int64_t a, int64_t b, f
               .strides = {ndim == 2 ? b : 1, 1}};
     snprintf(key, sizeof key, "%d", t->count);
     v.numel = (ndim > 0 ? a : 1) * (ndim > 1 ? b : 1);
-    ck_assert(t->count < 64 && v.numel <= 64);
+    ck_assert(t->count < TORCH_TENSORS && v.numel <= 64);
     t->numel[t->count] = (size_t)v.numel;
     for (int64_t i = 0; i < v.numel; i++)
         t->data[t->count][i] = value + (float)i;

@@ -11,16 +11,18 @@
 #include <stdlib.h>
 
 static const size_t NO_PART = SIZE_MAX;
-enum { HEAD = sizeof "model." - 1 };
 
+/* Behind "model." or "model<number>.". */
 static ckpt_str name_in_model(const ckpt_tensor_info *t)
 {
-    return (ckpt_str){t->name.data + HEAD, t->name.size - HEAD};
+    const char *dot = memchr(t->name.data, '.', t->name.size);
+    const size_t head = dot ? (size_t)(dot - t->name.data) + 1 : 0;
+    return (ckpt_str){t->name.data + head, t->name.size - head};
 }
 
-static const ckpt_tensor_info *part_of(const ckpt__meg *m, const ckpt__meg_rank *r, size_t row)
+static const ckpt_tensor_info *part_of(const ckpt__meg *m, const ckpt__meg_rank *r, size_t stage, size_t row)
 {
-    return &m->index->tensors[r->params[row]].info;
+    return &m->index->tensors[ckpt__meg_chunk_of(m, r, stage)->items[row]].info;
 }
 
 /* ---- layers: each stage counts its own from 0 */
@@ -34,11 +36,11 @@ static bool is_main_stack(ckpt_str name, size_t at)
 }
 
 /* Layers of a stage, and which stack they are of: two stacks are cut in another way than one. */
-static int64_t count_layers(const ckpt__meg *m, const ckpt__meg_rank *r, ckpt_str *stack, bool *two)
+static int64_t count_layers(const ckpt__meg *m, const ckpt__meg_rank *r, size_t stage, ckpt_str *stack, bool *two)
 {
     int64_t count = 0;
-    for (size_t i = 0; i < r->param_count; i++) {
-        const ckpt_str name = name_in_model(part_of(m, r, i));
+    for (size_t i = 0; i < ckpt__meg_chunk_of(m, r, stage)->count; i++) {
+        const ckpt_str name = name_in_model(part_of(m, r, stage, i));
         size_t at, size;
         int64_t layer;
         if (!ckpt__meg_layer(name, &at, &size, &layer) || !is_main_stack(name, at))
@@ -51,7 +53,7 @@ static int64_t count_layers(const ckpt__meg *m, const ckpt__meg_rank *r, ckpt_st
     return count;
 }
 
-/* first[p]: the number of the first layer of stage p. Of stages that are not there the arguments say the sum. */
+/* first[s]: the number of the first layer of stage s. Of stages that are not there the arguments say the sum. */
 static ckpt_status number_layers(const ckpt__meg *m, int64_t *first, ckpt_error *err)
 {
     ckpt_str stack = {NULL, 0};
@@ -59,36 +61,36 @@ static ckpt_status number_layers(const ckpt__meg *m, int64_t *first, ckpt_error 
     int64_t sum = 0, all;
     size_t lost = 0;
     const bool known = ckpt__meg_int(m->args, "num_layers", &all);
-    for (size_t p = 0; p < m->pp; p++) {
-        const ckpt__meg_rank *r = ckpt__meg_of_stage(m, p);
-        first[p] = r ? count_layers(m, r, &stack, &two) : -1;
+    for (size_t s = 0; s < m->stage_count; s++) {
+        const ckpt__meg_rank *r = ckpt__meg_of_stage(m, s);
+        first[s] = r ? count_layers(m, r, s, &stack, &two) : -1;
         lost += !r;
-        sum += r ? first[p] : 0;
+        sum += r ? first[s] : 0;
     }
-    if (two && m->pp > 1)
+    if (two && m->stage_count > 1)
         return ckpt__fail(
             err, CKPT_E_UNSUPPORTED, m->label,
             "its model has several stacks of layers, cut over %zu pipeline stages, and such checkpoints are not "
             "read in this layout: save it with Megatron-LM and --ckpt-format torch_dist",
-            m->pp);
+            m->stage_count);
     if (!two && stack.data && known && (lost ? sum > all : sum != all))
         return ckpt__fail(
             err, CKPT_E_MISMATCH, m->label,
             "its %zu pipeline stages have %lld layers together, and the arguments say %lld: these are not the "
             "files of one run",
-            m->pp, (long long)sum, (long long)all);
+            m->stage_count, (long long)sum, (long long)all);
     if (lost > 1 || (lost && !known)) /* then each has as many as another, or nothing is known */
-        for (size_t p = 0; p < m->pp; p++)
-            if (!known || all % (int64_t)m->pp || (first[p] >= 0 && first[p] != all / (int64_t)m->pp))
+        for (size_t s = 0; s < m->stage_count; s++)
+            if (!known || all % (int64_t)m->stage_count || (first[s] >= 0 && first[s] != all / (int64_t)m->stage_count))
                 return ckpt__fail(
                     err, CKPT_E_DAMAGED, m->label,
                     "%zu of its %zu pipeline stages are missing, and how many layers each had is not known: the "
                     "layers of the others cannot be numbered",
-                    lost, m->pp);
+                    lost, m->stage_count);
     int64_t at = 0;
-    for (size_t p = 0; p < m->pp; p++) {
-        const int64_t own = first[p] >= 0 ? first[p] : lost > 1 ? all / (int64_t)m->pp : all - sum;
-        first[p] = at;
+    for (size_t s = 0; s < m->stage_count; s++) {
+        const int64_t own = first[s] >= 0 ? first[s] : lost > 1 ? all / (int64_t)m->stage_count : all - sum;
+        first[s] = at;
         at += own;
     }
     return CKPT_OK;
@@ -112,18 +114,37 @@ static ckpt_str global_name(const ckpt__meg *m, ckpt_str own, int64_t first, ckp
     return name;
 }
 
+/* The same with the number of an expert of one expert-parallel rank, of which each has `local` of them. */
+static ckpt_str expert_name(const ckpt__meg *m, ckpt_str own, int64_t local, size_t ep, ckpt_error *err)
+{
+    size_t at, size;
+    int64_t expert;
+    bool experts;
+    char number[24];
+    if (ep == 0 || !ckpt__meg_expert(own, &experts, &at, &size, &expert))
+        return own;
+    snprintf(number, sizeof number, "%lld", (long long)(expert + (int64_t)ep * local));
+    const ckpt_str name = ckpt__arena_join(m->index->arena, (ckpt_str){own.data, at}, ckpt__s(number),
+                                           (ckpt_str){own.data + at + size, own.size - at - size});
+    if (!name.data)
+        ckpt__meg_no_memory(err);
+    return name;
+}
+
 /* ---- parameters of a stage: those of its first rank, which all its ranks have */
 
-static ckpt_status check_parts(const ckpt__meg *m, const ckpt__meg_rank *a, const ckpt__meg_rank *b, ckpt_error *err)
+static ckpt_status check_parts(const ckpt__meg *m, size_t stage, const ckpt__meg_rank *a, const ckpt__meg_rank *b,
+                               ckpt_error *err)
 {
     char name[300];
-    if (a->param_count != b->param_count)
+    const size_t count = ckpt__meg_chunk_of(m, a, stage)->count, other = ckpt__meg_chunk_of(m, b, stage)->count;
+    if (count != other)
         return ckpt__fail(
             err, CKPT_E_MISMATCH, b->folder,
-            "its part of the model has %zu tensors, and that of %s has %zu: these are not the files of one run",
-            b->param_count, a->folder, a->param_count);
-    for (size_t i = 0; i < a->param_count; i++) {
-        const ckpt_tensor_info *x = part_of(m, a, i), *y = part_of(m, b, i);
+            "its part of the model has %zu tensors, and that of %s has %zu: these are not the files of one run", other,
+            a->folder, count);
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_tensor_info *x = part_of(m, a, stage, i), *y = part_of(m, b, stage, i);
         if (!ckpt__str_equal(x->name, y->name) || x->dtype != y->dtype || x->ndim != y->ndim)
             return ckpt__fail(err, CKPT_E_MISMATCH, b->folder,
                               "'%s' of its model is not what %s has at that place: these are not the files of one run",
@@ -143,13 +164,15 @@ static bool is_gated(const ckpt_value *args)
     return is_true(args, "swiglu") || is_true(args, "quick_geglu") || is_true(args, "gated_linear_unit");
 }
 
-static ckpt_status add_param(ckpt__meg *m, const ckpt__meg_rank *r, size_t stage, size_t row, int64_t first,
+/* p: where it is. first: the number of the stage's first layer; local: experts of a rank. */
+static ckpt_status add_param(ckpt__meg *m, const ckpt__meg_rank *r, ckpt__meg_param p, int64_t first, int64_t local,
                              ckpt_error *err)
 {
-    ckpt__meg_param p = {.stage = stage, .row = row};
     size_t found;
     char shown[300];
-    p.name = global_name(m, name_in_model(part_of(m, r, row)), first, err);
+    p.name = global_name(m, name_in_model(part_of(m, r, p.stage, p.row)), first, err);
+    if (p.name.data && p.expert)
+        p.name = expert_name(m, p.name, local, p.ep, err);
     if (!p.name.data || !ckpt__grow(&m->params, &m->param_capacity, m->param_count + 1, sizeof p))
         return ckpt__meg_no_memory(err);
     p.cut = ckpt__meg_cut_by_name(p.name, is_gated(m->args));
@@ -159,8 +182,9 @@ static ckpt_status add_param(ckpt__meg *m, const ckpt__meg_rank *r, size_t stage
     p.again = put == 0;
     if (p.again) {
         const ckpt__meg_param *one = &m->params[found];
-        const ckpt_tensor_info *x = part_of(m, r, row), *y = part_of(m, ckpt__meg_of_stage(m, one->stage), one->row);
-        if (one->stage == stage || x->dtype != y->dtype || !ckpt__same_shape(x->shape, x->ndim, y->shape, y->ndim))
+        const ckpt_tensor_info *x = part_of(m, r, p.stage, p.row),
+                               *y = part_of(m, ckpt__meg_of_stage(m, one->stage), one->stage, one->row);
+        if (one->stage == p.stage || x->dtype != y->dtype || !ckpt__same_shape(x->shape, x->ndim, y->shape, y->ndim))
             return ckpt__fail(err, CKPT_E_MISMATCH, r->folder, "'%s' is of another dtype or shape than in stage %zu",
                               ckpt__escape(shown, sizeof shown, p.name.data, p.name.size), one->stage);
     }
@@ -168,30 +192,90 @@ static ckpt_status add_param(ckpt__meg *m, const ckpt__meg_rank *r, size_t stage
     return CKPT_OK;
 }
 
+/* Experts that each expert-parallel rank has; 0: the stage has none. */
+static ckpt_status count_experts(const ckpt__meg *m, const ckpt__meg_rank *r, size_t stage, int64_t *local,
+                                 ckpt_error *err)
+{
+    size_t at, size;
+    int64_t expert, all;
+    char shown[300];
+    *local = 0;
+    for (size_t i = 0; m->ep > 1 && i < ckpt__meg_chunk_of(m, r, stage)->count; i++) {
+        const ckpt_str name = name_in_model(part_of(m, r, stage, i));
+        bool experts;
+        const bool known = ckpt__meg_expert(name, &experts, &at, &size, &expert);
+        if (experts && !known)
+            return ckpt__fail(
+                err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, name.data, name.size),
+                "it is a tensor of several experts, and no file says how they lie in it: it is not read in this layout. "
+                "Save it with Megatron-LM and --ckpt-format torch_dist");
+        *local = experts && expert + 1 > *local ? expert + 1 : *local;
+    }
+    if (*local && ckpt__meg_int(m->args, "num_experts", &all) && all != *local * (int64_t)m->ep)
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, r->folder,
+            "it has %lld experts of each layer, one of %zu expert-parallel ranks, and the arguments say that there are "
+            "%lld: these are not the files of one run",
+            (long long)*local, m->ep, (long long)all);
+    return CKPT_OK;
+}
+
+static bool is_expert(const ckpt__meg *m, const ckpt__meg_rank *r, size_t stage, size_t row)
+{
+    size_t at, size;
+    int64_t expert;
+    bool experts;
+    return m->ep > 1 && ckpt__meg_expert(name_in_model(part_of(m, r, stage, row)), &experts, &at, &size, &expert);
+}
+
+/* Rows of the stage from *row on: one that all ranks have, or those of experts that stand together, rank by rank. */
+static ckpt_status add_rows(ckpt__meg *m, const ckpt__meg_rank *r, size_t stage, size_t *row, int64_t first,
+                            int64_t local, ckpt_error *err)
+{
+    const size_t begin = *row, count = ckpt__meg_chunk_of(m, r, stage)->count;
+    ckpt_status status = CKPT_OK;
+    if (!is_expert(m, r, stage, begin)) {
+        ++*row;
+        return add_param(m, r, (ckpt__meg_param){.stage = stage, .row = begin}, first, local, err);
+    }
+    while (*row < count && is_expert(m, r, stage, *row))
+        ++*row;
+    for (size_t e = 0; e < m->ep; e++) {
+        const ckpt__meg_rank *own = ckpt__meg_of_experts(m, stage, e);
+        for (size_t i = begin; own && status == CKPT_OK && i < *row; i++)
+            status = add_param(m, own, (ckpt__meg_param){.stage = stage, .row = i, .expert = true, .ep = e}, first,
+                               local, err);
+    }
+    return status;
+}
+
 static ckpt_status find_of_stage(ckpt__meg *m, size_t stage, int64_t first, ckpt_error *err)
 {
     const ckpt__meg_rank *r = ckpt__meg_of_stage(m, stage);
     ckpt_status status = CKPT_OK;
+    int64_t local = 0;
     m->stages[stage] = m->param_count;
-    for (size_t t = 0; r && status == CKPT_OK && t < m->tp; t++) {
-        const ckpt__meg_rank *other = ckpt__meg_rank_of(m, t, stage);
+    for (size_t i = 0; r && status == CKPT_OK && i < m->tp * m->ep; i++) {
+        const ckpt__meg_rank *other = ckpt__meg_rank_of(m, i % m->tp, stage, i / m->tp);
         if (other->there && other != r)
-            status = check_parts(m, r, other, err);
+            status = check_parts(m, stage, r, other, err);
     }
-    for (size_t i = 0; r && status == CKPT_OK && i < r->param_count; i++)
-        status = add_param(m, r, stage, i, first, err);
+    if (r && status == CKPT_OK)
+        status = count_experts(m, r, stage, &local, err);
+    for (size_t i = 0; r && status == CKPT_OK && i < ckpt__meg_chunk_of(m, r, stage)->count;)
+        status = add_rows(m, r, stage, &i, first, local, err);
     m->stages[stage + 1] = m->param_count;
     return status;
 }
 
 ckpt_status ckpt__meg_find_params(ckpt__meg *m, ckpt_error *err)
 {
-    int64_t *first = calloc(m->pp, sizeof *first);
-    m->stages = calloc(m->pp + 1, sizeof *m->stages);
+    int64_t *first = calloc(m->stage_count, sizeof *first);
+    m->stages = calloc(m->stage_count + 1, sizeof *m->stages);
     m->by_name = ckpt__hash_new(256);
     ckpt_status status = first && m->stages && m->by_name ? number_layers(m, first, err) : ckpt__meg_no_memory(err);
-    for (size_t p = 0; status == CKPT_OK && p < m->pp; p++)
-        status = find_of_stage(m, p, first[p], err);
+    for (size_t s = 0; status == CKPT_OK && s < m->stage_count; s++)
+        status = find_of_stage(m, s, first[s], err);
     free(first);
     return status;
 }
@@ -369,19 +453,21 @@ static ckpt_status check_gate(const ckpt__meg *m, const ckpt__meg_param *p, cons
     int64_t ffn;
     uint64_t rows;
     char name[300];
-    const bool fc1 =
-        ckpt__str_ends(p->name, ".mlp.linear_fc1.weight") || ckpt__str_ends(p->name, ".mlp.dense_h_to_4h.weight");
-    if (!fc1 || t->ndim != 2 || !ckpt__meg_int(m->args, "ffn_hidden_size", &ffn) || ffn <= 0 ||
+    const bool expert = ckpt__str_holds(p->name, ".experts.") && ckpt__str_holds(p->name, ".linear_fc1.weight"),
+               fc1 = expert || ckpt__str_ends(p->name, ".mlp.linear_fc1.weight") ||
+                     ckpt__str_ends(p->name, ".mlp.dense_h_to_4h.weight");
+    const char *key = expert ? "moe_ffn_hidden_size" : "ffn_hidden_size";
+    if (!fc1 || t->ndim != 2 || !ckpt__meg_int(m->args, key, &ffn) || ffn <= 0 ||
         !ckpt__mul((uint64_t)t->shape[0], m->tp, &rows))
         return CKPT_OK;
     const bool gated = p->cut.blocks == 2;
     if (rows != (uint64_t)ffn * (gated ? 1 : 2))
         return CKPT_OK;
-    return ckpt__fail(
-        err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
-        "its parts have %llu rows together and ffn_hidden_size is %lld, so it is %s; the arguments say that it is "
-        "(swiglu: %s)",
-        (unsigned long long)rows, (long long)ffn, gated ? "not gated" : "gated", gated ? "True" : "False, or nothing");
+    return ckpt__fail(err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, p->name.data, p->name.size),
+                      "its parts have %llu rows together and %s is %lld, so it is %s; the arguments say that it is "
+                      "(swiglu: %s)",
+                      (unsigned long long)rows, key, (long long)ffn, gated ? "not gated" : "gated",
+                      gated ? "True" : "False, or nothing");
 }
 
 /* *unlike: it is not cut, and the ranks have different bytes of it. */
@@ -409,9 +495,22 @@ static ckpt_status settle_cut(ckpt__meg *m, ckpt__meg_param *p, const size_t *pa
 static void parts_of(const ckpt__meg *m, const ckpt__meg_param *p, size_t *parts)
 {
     for (size_t t = 0; t < m->tp; t++) {
-        const ckpt__meg_rank *r = ckpt__meg_rank_of(m, t, p->stage);
-        parts[t] = r->there ? r->params[p->row] : NO_PART;
+        const ckpt__meg_rank *r = ckpt__meg_holder(m, p, t);
+        parts[t] = r ? ckpt__meg_chunk_of(m, r, p->stage)->items[p->row] : NO_PART;
     }
+}
+
+/* Has another expert-parallel rank other bytes of a parameter that each of them has, as far as CRCs say it? */
+static bool differs_by_experts(const ckpt__meg *m, const ckpt__meg_param *p, const size_t *parts)
+{
+    uint32_t one, other;
+    for (size_t i = 0; !p->expert && i < m->tp * m->ep; i++) {
+        const ckpt__meg_rank *r = ckpt__meg_rank_of(m, i % m->tp, p->stage, i / m->tp);
+        if (r->there && crc_of(m, parts[i % m->tp], &one) &&
+            crc_of(m, ckpt__meg_chunk_of(m, r, p->stage)->items[p->row], &other) && one != other)
+            return true;
+    }
+    return false;
 }
 
 static ckpt_status note_unlike(const ckpt__meg *m, size_t count, size_t first, ckpt_error *err)
@@ -424,7 +523,7 @@ static ckpt_status note_unlike(const ckpt__meg *m, size_t count, size_t first, c
         m->index->findings, CKPT_SEVERITY_WARNING, "replicas-differ",
         ckpt__escape(name, sizeof name, own->data, own->size),
         "make sure that the files are of one save; ranks that have drifted apart are a fault of the run",
-        "each tensor-parallel rank has all of %zu parameters, and by their CRCs not the same: those of the first rank are read",
+        "several ranks have the same %zu parameters, and by their CRCs not the same bytes: those of the first rank are read",
         count);
     return ok ? CKPT_OK : ckpt__meg_no_memory(err);
 }
@@ -438,10 +537,11 @@ ckpt_status ckpt__meg_join_params(ckpt__meg *m, ckpt_error *err)
         ckpt__meg_param *p = &m->params[i];
         parts_of(m, p, parts);
         status = settle_cut(m, p, parts, &unlike, err);
+        unlike = unlike || differs_by_experts(m, p, parts);
         if (status == CKPT_OK && unlike && count++ == 0)
             first = i;
         if (status == CKPT_OK && m->tp > 1)
-            status = check_gate(m, p, part_of(m, ckpt__meg_of_stage(m, p->stage), p->row), err);
+            status = check_gate(m, p, part_of(m, ckpt__meg_of_stage(m, p->stage), p->stage, p->row), err);
         if (status < 0 || p->again)
             continue;
         const ckpt__meg_logical of = {

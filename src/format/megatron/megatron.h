@@ -6,13 +6,14 @@
  *       common.pt                             what all ranks have the same: arguments, iteration, the optimizer's groups
  *       metadata.json                         {"sharded_backend": "torch_dist", ...}
  *   iter_0000005/                             megatron: a folder for each part of the model
- *       mp_rank_<tp>[_<pp>]/model_optim_rng.pt    the part of one tensor-parallel and pipeline rank
- *       mp_rank_<tp>[_<pp>]/distrib_optim.pt      what the distributed optimizer has of it, flat
+ *       mp_rank_<tp>[_<pp>][_<ep>]/model_optim_rng.pt   the part of one tensor-parallel, pipeline and expert-parallel rank
+ *       mp_rank_<tp>[_<pp>][_<ep>]/distrib_optim.pt     what the distributed optimizer has of it, flat
  *
  *   megatron.c   the formats of the table: bids, which step is read
  *   dist.c       torch-dist: the list's tensors and what is in common.pt
  *   space.c      torch-dist: moments that lie in fragments (fully_sharded_model_space) -> the parameters' own shapes
- *   ranks.c      megatron: the files of all ranks, and whether they are of one save
+ *   ranks.c      megatron: the files of all ranks: which there are, which there must be
+ *   check.c      megatron: whether they are of one save
  *   rules.c      megatron: how a parameter is cut, by its name and by what the file says
  *   join.c       megatron: the parts of all ranks -> one tensor for each parameter
  *   optim.c      megatron: an optimizer's numbers -> the parameters that they stand for

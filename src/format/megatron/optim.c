@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_GROUPS = 2, MOST_KEYS = 64 };
+enum { MOST_GROUPS = 4, MOST_KEYS = 64 }; /* groups: with and without weight decay, and the same of experts */
 
 /* The optimizer of one rank. Borrowed from its root. */
 typedef struct optimizer {
@@ -25,9 +25,17 @@ static const ckpt_value *get(const ckpt_value *dict, const char *key)
     return dict && (dict->kind == CKPT_V_DICT || dict->kind == CKPT_V_OBJECT) ? ckpt_value_get(dict, key) : NULL;
 }
 
-static optimizer optimizer_of(const ckpt__meg_rank *r)
+/* Experts that lie on several ranks have an optimizer of their own: then it is a list. */
+static size_t count_optimizers(const ckpt__meg_rank *r)
 {
-    optimizer o = {.whole = get(r->root, "optimizer")};
+    const ckpt_value *v = get(r->root, "optimizer");
+    return v && v->kind == CKPT_V_LIST ? v->item_count : v != NULL;
+}
+
+static optimizer optimizer_of(const ckpt__meg_rank *r, size_t number)
+{
+    const ckpt_value *all = get(r->root, "optimizer");
+    optimizer o = {.whole = all && all->kind == CKPT_V_LIST ? all->items[number] : all};
     const ckpt_value *inner = get(o.whole, "optimizer");
     o.inner = get(inner, "param_groups") ? inner : o.whole;
     o.state = get(o.inner, "state");
@@ -53,6 +61,19 @@ static bool has_decay(const optimizer *o, size_t group)
     return number_of(get(o->groups->items[group], "wd_mult"), &mult) ? mult > 0 : group == 0;
 }
 
+/* Are the group's parameters those of experts that lie on several ranks? */
+static bool is_of_experts(const optimizer *o, size_t group)
+{
+    const ckpt_value *v = get(o->groups->items[group], "is_expert_parallel");
+    return v && v->kind == CKPT_V_BOOL && v->boolean;
+}
+
+/* 0 ... MOST_GROUPS - 1 */
+static size_t class_of(const optimizer *o, size_t group)
+{
+    return (is_of_experts(o, group) ? 2U : 0U) + (has_decay(o, group) ? 0U : 1U);
+}
+
 static bool is_decayed(const ckpt__meg_param *p, const ckpt_tensor_info *t)
 {
     return t->ndim != 1 && !ckpt__str_ends(p->name, ".bias");
@@ -60,7 +81,7 @@ static bool is_decayed(const ckpt__meg_param *p, const ckpt_tensor_info *t)
 
 static const ckpt_tensor_info *info_of(const ckpt__meg *m, const ckpt__meg_rank *r, const ckpt__meg_param *p)
 {
-    return &m->index->tensors[r->params[p->row]].info;
+    return &m->index->tensors[ckpt__meg_chunk_of(m, r, p->stage)->items[p->row]].info;
 }
 
 static bool is_half(const ckpt_tensor_info *t)
@@ -74,17 +95,37 @@ typedef struct member {
     size_t master; /* number in the group's list of masters; SIZE_MAX: it has none */
 } member;
 
-/* The parameters of a group of the rank's stage, in order. members has room for all. */
+/* Is the parameter one of the group? A group that is alone of its kind has those with weight decay and those without. */
+static bool is_member(const optimizer *o, size_t group, const ckpt__meg_param *p, const ckpt_tensor_info *t)
+{
+    size_t same = 0;
+    if (ckpt__meg_is_buffer(p->name) || p->expert != is_of_experts(o, group))
+        return false;
+    for (size_t g = 0; g < o->groups->item_count; g++)
+        same += is_of_experts(o, g) == p->expert;
+    return same == 1 || is_decayed(p, t) == has_decay(o, group);
+}
+
+/* The parameters of a group of the rank's stages, in order. members has room for all. */
 static size_t members_of(const ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *o, size_t group, member *members)
 {
     size_t n = 0, masters = 0;
-    for (size_t i = m->stages[r->pp]; i < m->stages[r->pp + 1]; i++) {
-        const ckpt__meg_param *p = &m->params[i];
-        if (ckpt__meg_is_buffer(p->name))
-            continue;
-        if (o->groups->item_count == 1 || is_decayed(p, info_of(m, r, p)) == has_decay(o, group))
-            members[n++] = (member){i, is_half(info_of(m, r, p)) ? masters++ : SIZE_MAX};
-    }
+    for (size_t stage = (size_t)r->pp; stage < m->stage_count; stage += m->pp)
+        for (size_t i = m->stages[stage]; i < m->stages[stage + 1]; i++) {
+            const ckpt__meg_param *p = &m->params[i];
+            if ((!p->expert || (int64_t)p->ep == r->ep) && is_member(o, group, p, info_of(m, r, p)))
+                members[n++] = (member){i, is_half(info_of(m, r, p)) ? masters++ : SIZE_MAX};
+        }
+    return n;
+}
+
+/* Parameters that the rank's optimizers must have together. */
+static size_t count_trained(const ckpt__meg *m, const ckpt__meg_rank *r)
+{
+    size_t n = 0;
+    for (size_t stage = (size_t)r->pp; stage < m->stage_count; stage += m->pp)
+        for (size_t i = m->stages[stage]; i < m->stages[stage + 1]; i++)
+            n += !ckpt__meg_is_buffer(m->params[i].name) && (!m->params[i].expert || (int64_t)m->params[i].ep == r->ep);
     return n;
 }
 
@@ -97,24 +138,28 @@ static bool refuse(ckpt__meg *m, const ckpt__meg_rank *r, const char *what)
     return false;
 }
 
-static const ckpt_value *state_at(const ckpt__meg_rank *r, const optimizer *o, const ckpt_value *id)
+static const ckpt_value *state_at(const ckpt__meg_rank *r, size_t number, const optimizer *o, const ckpt_value *id)
 {
     size_t at;
-    return id->kind == CKPT_V_INT && ckpt__hash_get(r->states, (const char *)&id->integer, sizeof id->integer, &at)
+    return id->kind == CKPT_V_INT && r->states[number] &&
+                   ckpt__hash_get(r->states[number], (const char *)&id->integer, sizeof id->integer, &at)
                ? o->state->entries[at].value
                : NULL;
 }
 
-/* The table of the states by their numbers. False: no memory. */
+/* The tables of the states by their numbers. False: no memory. */
 static bool find_states(ckpt__meg_rank *r)
 {
-    const optimizer o = optimizer_of(r);
-    const size_t n = o.state && o.state->kind == CKPT_V_DICT ? o.state->entry_count : 0;
-    bool ok = (r->states = ckpt__hash_new(n + 1)) != NULL;
-    for (size_t i = 0; ok && i < n; i++) {
-        const ckpt_value *key = o.state->entries[i].key;
-        if (key->kind == CKPT_V_INT)
-            ok = ckpt__hash_put(r->states, (const char *)&key->integer, sizeof key->integer, i, NULL) >= 0;
+    bool ok = true;
+    for (size_t k = 0; ok && k < count_optimizers(r) && k < CKPT__MEG_OPTIMIZERS; k++) {
+        const optimizer o = optimizer_of(r, k);
+        const size_t n = o.state && o.state->kind == CKPT_V_DICT ? o.state->entry_count : 0;
+        ok = (r->states[k] = ckpt__hash_new(n + 1)) != NULL;
+        for (size_t i = 0; ok && i < n; i++) {
+            const ckpt_value *key = o.state->entries[i].key;
+            if (key->kind == CKPT_V_INT)
+                ok = ckpt__hash_put(r->states[k], (const char *)&key->integer, sizeof key->integer, i, NULL) >= 0;
+        }
     }
     return ok;
 }
@@ -170,8 +215,8 @@ static bool check_masters(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer
            refuse(m, r, "there are more master weights than parameters");
 }
 
-static bool check_group(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *o, size_t group, const member *members,
-                        size_t count)
+static bool check_group(ckpt__meg *m, const ckpt__meg_rank *r, size_t number, const optimizer *o, size_t group,
+                        const member *members, size_t count)
 {
     const ckpt_value *ids = get(o->groups->items[group], "params");
     char text[120];
@@ -183,27 +228,47 @@ static bool check_group(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *
         return refuse(m, r, text);
     }
     for (size_t k = 0; k < count; k++) {
-        const ckpt_value *state = state_at(r, o, ids->items[k]);
+        const ckpt_value *state = state_at(r, number, o, ids->items[k]);
         if (state && !check_state(m, r, state, info_of(m, r, &m->params[members[k].param])))
             return false;
     }
     return check_masters(m, r, o, group, members, count);
 }
 
-static bool check_rank(ckpt__meg *m, const ckpt__meg_rank *r, member *members)
+/* *count grows by the parameters that it has. */
+static bool check_one(ckpt__meg *m, const ckpt__meg_rank *r, size_t number, member *members, size_t *count)
 {
-    const optimizer o = optimizer_of(r);
+    const optimizer o = optimizer_of(r, number);
+    unsigned seen = 0;
     if (!o.groups || !ckpt__is_list(o.groups) || o.groups->item_count == 0)
-        return refuse(m, r, "the optimizer has no list of groups, or it is several optimizers");
-    if (o.groups->item_count > MOST_GROUPS ||
-        (o.groups->item_count == MOST_GROUPS && has_decay(&o, 0) == has_decay(&o, 1)))
-        return refuse(m, r, "the optimizer has other groups than those with and without weight decay");
+        return refuse(m, r, "the optimizer has no list of groups");
+    for (size_t g = 0; g < o.groups->item_count; g++) {
+        if (g >= MOST_GROUPS || seen & 1U << class_of(&o, g))
+            return refuse(m, r, "the optimizer has other groups than those with and without weight decay");
+        seen |= 1U << class_of(&o, g);
+    }
     if (!o.state || o.state->kind != CKPT_V_DICT)
         return refuse(m, r, "the optimizer has no dict of states");
-    for (size_t g = 0; g < o.groups->item_count; g++)
-        if (!check_group(m, r, &o, g, members, members_of(m, r, &o, g, members)))
+    for (size_t g = 0; g < o.groups->item_count; g++) {
+        const size_t own = members_of(m, r, &o, g, members);
+        *count += own;
+        if (!check_group(m, r, number, &o, g, members, own))
             return false;
+    }
     return true;
+}
+
+static bool check_rank(ckpt__meg *m, const ckpt__meg_rank *r, member *members)
+{
+    const size_t optimizers = count_optimizers(r);
+    size_t count = 0;
+    if (optimizers == 0 || optimizers > CKPT__MEG_OPTIMIZERS)
+        return refuse(m, r, "there are more optimizers than that of the parameters and that of the experts");
+    for (size_t k = 0; k < optimizers; k++)
+        if (!check_one(m, r, k, members, &count))
+            return false;
+    return count == count_trained(m, r) ||
+           refuse(m, r, "its optimizers have other parameters than the model, or some of them twice");
 }
 
 /* ---- what the masters say of the cuts */
@@ -226,25 +291,34 @@ static ckpt_status take_said(const ckpt__meg_rank *r, ckpt__meg_param *p, ckpt__
     return CKPT_OK;
 }
 
-/* A master that says nothing is not cut, where others say that they are. */
+/* In the first pass *any is set where a master says something; in the second a master that says nothing is not cut then. */
+static ckpt_status read_said_of(ckpt__meg *m, const ckpt__meg_rank *r, const optimizer *o, size_t group,
+                                member *members, size_t pass, bool *any, ckpt_error *err)
+{
+    const size_t count = members_of(m, r, o, group, members);
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; status == CKPT_OK && k < count; k++) {
+        const ckpt_value *v = master_of(o, group, &members[k]);
+        ckpt__meg_cut said = ckpt__meg_cut_said(v);
+        *any |= said.known;
+        if (!v || pass == 0 || !*any)
+            continue;
+        if (!said.known)
+            said = (ckpt__meg_cut){true, -1, 1};
+        status = take_said(r, &m->params[members[k].param], said, err);
+    }
+    return status;
+}
+
 static ckpt_status read_said(ckpt__meg *m, const ckpt__meg_rank *r, member *members, ckpt_error *err)
 {
-    const optimizer o = optimizer_of(r);
     ckpt_status status = CKPT_OK;
     bool any = false;
     for (size_t pass = 0; pass < 2; pass++)
-        for (size_t g = 0; status == CKPT_OK && g < o.groups->item_count; g++) {
-            const size_t count = members_of(m, r, &o, g, members);
-            for (size_t k = 0; status == CKPT_OK && k < count; k++) {
-                const ckpt_value *v = master_of(&o, g, &members[k]);
-                ckpt__meg_cut said = ckpt__meg_cut_said(v);
-                any |= said.known;
-                if (!v || pass == 0 || !any)
-                    continue;
-                if (!said.known)
-                    said = (ckpt__meg_cut){true, -1, 1};
-                status = take_said(r, &m->params[members[k].param], said, err);
-            }
+        for (size_t n = 0; n < count_optimizers(r); n++) {
+            const optimizer o = optimizer_of(r, n);
+            for (size_t g = 0; status == CKPT_OK && g < o.groups->item_count; g++)
+                status = read_said_of(m, r, &o, g, members, pass, &any, err);
         }
     return status;
 }
@@ -255,7 +329,7 @@ ckpt_status ckpt__meg_check_optimizer(ckpt__meg *m, ckpt_error *err)
     size_t with = 0, there = 0;
     ckpt_status status = members ? CKPT_OK : ckpt__meg_no_memory(err);
     bool fits = true, flat = false;
-    for (size_t i = 0; members && i < m->tp * m->pp; i++) {
+    for (size_t i = 0; members && i < m->rank_count; i++) {
         ckpt__meg_rank *r = &m->ranks[i];
         if (r->there && status == CKPT_OK && !find_states(r))
             status = ckpt__meg_no_memory(err);
@@ -263,12 +337,12 @@ ckpt_status ckpt__meg_check_optimizer(ckpt__meg *m, ckpt_error *err)
         with += r->there && get(r->root, "optimizer");
         flat |= r->there && r->flat;
     }
-    for (size_t i = 0; status == CKPT_OK && with && !flat && fits && i < m->tp * m->pp; i++)
+    for (size_t i = 0; status == CKPT_OK && with && !flat && fits && i < m->rank_count; i++)
         if (m->ranks[i].there)
             fits = get(m->ranks[i].root, "optimizer") ? check_rank(m, &m->ranks[i], members)
                                                       : refuse(m, &m->ranks[i], "it has no optimizer, as others have");
     m->joined_optimizer = with && with == there && !flat && fits;
-    for (size_t i = 0; status == CKPT_OK && m->joined_optimizer && m->tp > 1 && i < m->tp * m->pp; i++)
+    for (size_t i = 0; status == CKPT_OK && m->joined_optimizer && m->tp > 1 && i < m->rank_count; i++)
         if (m->ranks[i].there)
             status = read_said(m, &m->ranks[i], members, err);
     free(members);
@@ -277,9 +351,17 @@ ckpt_status ckpt__meg_check_optimizer(ckpt__meg *m, ckpt_error *err)
 
 /* ---- its tensors */
 
+/* Where an optimizer has a parameter, alike on all ranks that have it. */
+typedef struct place {
+    bool known;
+    size_t optimizer, group, at; /* at: which of the group */
+    size_t master;               /* as in a member */
+} place;
+
 typedef struct work {
     ckpt__meg *m;
-    member *members; /* heap, as both */
+    member *members; /* heap, as all three */
+    place *places;   /* one a parameter */
     size_t *parts;
 } work;
 
@@ -306,29 +388,30 @@ static ckpt_str name_of(const ckpt__meg *m, ckpt_str param, ckpt_str key)
     return before.data ? ckpt__arena_join(m->index->arena, before, key, (ckpt_str){NULL, 0}) : before;
 }
 
-/* What the ranks of a stage have of one key of a parameter. master: of its master; else of its state. */
-static const ckpt_value *value_of(const work *w, const ckpt__meg_rank *r, size_t group, size_t k, ckpt_str key,
-                                  bool master)
+/* What a rank has of one key of a parameter. master: of its master; else of its state. */
+static const ckpt_value *value_of(const work *w, const ckpt__meg_rank *r, size_t param, ckpt_str key, bool master)
 {
-    const optimizer o = optimizer_of(r);
+    const place *at = &w->places[param];
+    const optimizer o = optimizer_of(r, at->optimizer);
     if (master)
-        return master_of(&o, group, &w->members[k]);
-    const ckpt_value *ids = get(o.groups->items[group], "params"), *state = ids ? state_at(r, &o, ids->items[k]) : NULL;
+        return master_of(&o, at->group, &(member){param, at->master});
+    const ckpt_value *ids = get(o.groups->items[at->group], "params"),
+                     *state = ids ? state_at(r, at->optimizer, &o, ids->items[at->at]) : NULL;
     for (size_t i = 0; state && i < state->entry_count; i++)
         if (ckpt__str_equal(state->entries[i].key->text, key))
             return state->entries[i].value;
     return NULL;
 }
 
-static ckpt_status join_key(work *w, size_t stage, size_t group, size_t k, ckpt_str key, bool master, ckpt_error *err)
+static ckpt_status join_key(work *w, size_t param, ckpt_str key, bool master, ckpt_error *err)
 {
     ckpt__meg *m = w->m;
-    const ckpt__meg_param *p = &m->params[w->members[k].param];
+    const ckpt__meg_param *p = &m->params[param];
     const ckpt_value *first = NULL;
     bool any = false, scalar = false;
     for (size_t t = 0; t < m->tp; t++) {
-        const ckpt__meg_rank *r = ckpt__meg_rank_of(m, t, stage);
-        const ckpt_value *v = r->there ? value_of(w, r, group, k, key, master) : NULL;
+        const ckpt__meg_rank *r = ckpt__meg_holder(m, p, t);
+        const ckpt_value *v = r ? value_of(w, r, param, key, master) : NULL;
         const ckpt_tensor_info *info = tensor_of(m, v);
         w->parts[t] = info ? v->tensor : SIZE_MAX;
         any |= info != NULL;
@@ -349,17 +432,39 @@ static ckpt_status join_key(work *w, size_t stage, size_t group, size_t k, ckpt_
     return ckpt__meg_join(m, &of, w->parts, err);
 }
 
-static ckpt_status join_member(work *w, size_t stage, size_t group, size_t k, ckpt_error *err)
+static const ckpt__meg_rank *first_holder(const ckpt__meg *m, const ckpt__meg_param *p)
 {
-    const ckpt__meg_rank *r = ckpt__meg_of_stage(w->m, stage);
-    const optimizer o = optimizer_of(r);
-    const ckpt_value *ids = get(o.groups->items[group], "params"), *state = state_at(r, &o, ids->items[k]);
+    const ckpt__meg_rank *r = NULL;
+    for (size_t t = 0; !r && t < m->tp; t++)
+        r = ckpt__meg_holder(m, p, t);
+    return r;
+}
+
+static ckpt_status join_member(work *w, size_t param, ckpt_error *err)
+{
+    const place *at = &w->places[param];
+    const ckpt__meg_rank *r = first_holder(w->m, &w->m->params[param]);
+    const optimizer o = optimizer_of(r, at->optimizer);
+    const ckpt_value *ids = get(o.groups->items[at->group], "params"),
+                     *state = state_at(r, at->optimizer, &o, ids->items[at->at]);
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && state && i < state->entry_count; i++)
-        status = join_key(w, stage, group, k, state->entries[i].key->text, false, err);
+        status = join_key(w, param, state->entries[i].key->text, false, err);
     if (status == CKPT_OK && o.masters)
-        status = join_key(w, stage, group, k, (ckpt_str){NULL, 0}, true, err);
+        status = join_key(w, param, (ckpt_str){NULL, 0}, true, err);
     return status;
+}
+
+static void find_places(work *w, const ckpt__meg_rank *r)
+{
+    for (size_t n = 0; n < count_optimizers(r); n++) {
+        const optimizer o = optimizer_of(r, n);
+        for (size_t g = 0; g < o.groups->item_count; g++) {
+            const size_t count = members_of(w->m, r, &o, g, w->members);
+            for (size_t k = 0; k < count; k++)
+                w->places[w->members[k].param] = (place){true, n, g, k, w->members[k].master};
+        }
+    }
 }
 
 /* ---- its groups: of all stages together */
@@ -379,25 +484,17 @@ static ckpt_status add_member(ckpt__meg *m, names *all, ckpt_str param, ckpt_err
     return CKPT_OK;
 }
 
-static ckpt_status join_stage(work *w, size_t stage, names all[MOST_GROUPS], ckpt_error *err)
+static ckpt_status join_param(work *w, size_t param, names all[MOST_GROUPS], ckpt_error *err)
 {
-    const ckpt__meg_rank *r = ckpt__meg_of_stage(w->m, stage);
-    const optimizer o = optimizer_of(r);
-    ckpt_status status = CKPT_OK;
-    for (size_t g = 0; status == CKPT_OK && g < o.groups->item_count; g++) {
-        const size_t count = members_of(w->m, r, &o, g, w->members);
-        names *own = &all[has_decay(&o, g) ? 0 : 1];
-        own->group = own->group ? own->group : o.groups->items[g];
-        for (size_t k = 0; status == CKPT_OK && k < count; k++) {
-            const ckpt__meg_param *p = &w->m->params[w->members[k].param];
-            if (p->again)
-                continue;
-            status = join_member(w, stage, g, k, err);
-            if (status == CKPT_OK)
-                status = add_member(w->m, own, p->name, err);
-        }
-    }
-    return status;
+    const ckpt__meg_param *p = &w->m->params[param];
+    const place *at = &w->places[param];
+    if (!at->known || p->again)
+        return CKPT_OK;
+    const optimizer o = optimizer_of(first_holder(w->m, p), at->optimizer);
+    names *own = &all[class_of(&o, at->group)];
+    own->group = own->group ? own->group : o.groups->items[at->group];
+    ckpt_status status = join_member(w, param, err);
+    return status == CKPT_OK ? add_member(w->m, own, p->name, err) : status;
 }
 
 /* The group as it was, but for the parameters: by their names. */
@@ -424,7 +521,7 @@ static ckpt_status put_groups(ckpt__meg *m, const names all[MOST_GROUPS], ckpt_e
     ckpt_entry groups[MOST_GROUPS], *entries;
     size_t count = 0, n = 0;
     char number[24];
-    const optimizer o = optimizer_of(m->first);
+    const optimizer o = optimizer_of(m->first, 0);
     for (size_t g = 0; g < MOST_GROUPS; g++) {
         if (!all[g].group)
             continue;
@@ -455,14 +552,18 @@ ckpt_status ckpt__meg_join_optimizer(ckpt__meg *m, ckpt_error *err)
     if (!m->joined_optimizer)
         return CKPT_OK;
     w.members = calloc(m->param_count + 1, sizeof *w.members);
+    w.places = calloc(m->param_count + 1, sizeof *w.places);
     w.parts = calloc(m->tp, sizeof *w.parts);
-    ckpt_status status = w.members && w.parts ? CKPT_OK : ckpt__meg_no_memory(err);
-    for (size_t p = 0; status == CKPT_OK && p < m->pp; p++)
-        if (ckpt__meg_of_stage(m, p))
-            status = join_stage(&w, p, all, err);
+    ckpt_status status = w.members && w.places && w.parts ? CKPT_OK : ckpt__meg_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < m->rank_count; i++)
+        if (m->ranks[i].there)
+            find_places(&w, &m->ranks[i]);
+    for (size_t i = 0; status == CKPT_OK && i < m->param_count; i++)
+        status = join_param(&w, i, all, err);
     if (status == CKPT_OK)
         status = put_groups(m, all, err);
     free(w.members);
+    free(w.places);
     free(w.parts);
     for (size_t g = 0; g < MOST_GROUPS; g++)
         free(all[g].items);

@@ -1,4 +1,4 @@
-/* format/megatron/ranks.c - the files of all ranks: which there are, which there must be, whether they are of one save. */
+/* format/megatron/ranks.c - the files of all ranks: which there are, which there must be, their parts of the model. */
 #include "format/megatron/ranks.h"
 #include "format/survey.h"
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_RANKS = 1 << 13, MOST_KEYS = 1000 };
+enum { MOST_RANKS = 1 << 13 };
 
 static const char MODEL[] = "model_optim_rng.pt", FLAT[] = "distrib_optim.pt";
 
@@ -81,26 +81,17 @@ static void path_of(const ckpt__meg *m, const ckpt__meg_rank *r, const char *fil
     snprintf(out, size, "%s%s/%s", m->place->folder, r->folder, file);
 }
 
-static const char *place_of(const ckpt__meg_rank *r, size_t stages, char *out, size_t size)
-{
-    if (stages > 1)
-        snprintf(out, size, "tensor-parallel rank %lld of pipeline stage %lld", (long long)r->tp, (long long)r->pp);
-    else
-        snprintf(out, size, "tensor-parallel rank %lld", (long long)r->tp);
-    return out;
-}
-
 static ckpt_status read_model(ckpt__meg *m, const ckpt__meg_rank *r, const char *name, ckpt__index **part,
                               ckpt_error *err)
 {
-    char place[80];
+    char place[160];
     ckpt_status status = ckpt__meg_part(m->request, name, m->index, part, err);
     if (status == CKPT_E_SYSTEM && err && err->sys_errno == ENOENT)
         status = ckpt__fail(
             err, CKPT_E_DAMAGED, name,
             "it is missing, with what %s has of the model and of its optimizer. Copy it from where it was saved, or take an "
             "earlier step",
-            place_of(r, m->pp, place, sizeof place));
+            ckpt__meg_rank_text(m, r, place, sizeof place));
     if (status == CKPT_OK && (!(*part)->root || (*part)->root->kind != CKPT_V_DICT)) {
         ckpt__index_free(*part);
         *part = NULL;
@@ -109,116 +100,36 @@ static ckpt_status read_model(ckpt__meg *m, const ckpt__meg_rank *r, const char 
     return status;
 }
 
-/* ---- is it one of this checkpoint? */
+/* ---- taking it in */
 
-static bool differs(const ckpt_value *a, const ckpt_value *b, const char *key, int64_t *x, int64_t *y)
+/* The tensors below "model", or below "model<number>", in their order. */
+static ckpt_status take_chunk(ckpt__meg *m, ckpt__meg_rank *r, size_t number, ckpt_error *err)
 {
-    const bool one = ckpt__meg_int(a, key, x), two = ckpt__meg_int(b, key, y);
-    return one != two || *x != *y;
-}
-
-static ckpt_status check_same(const ckpt__meg *m, const ckpt_value *root, const char *name, ckpt_error *err)
-{
-    static const char *const keys[] = {"num_layers",
-                                       "hidden_size",
-                                       "num_attention_heads",
-                                       "num_query_groups",
-                                       "ffn_hidden_size",
-                                       "padded_vocab_size",
-                                       "tensor_model_parallel_size",
-                                       "pipeline_model_parallel_size",
-                                       "expert_model_parallel_size",
-                                       "world_size",
-                                       "seed",
-                                       "consumed_train_samples"};
-    const ckpt_value *args = ckpt_value_get(root, "args");
-    int64_t x, y;
-    if (differs(root, m->first->root, "iteration", &x, &y))
-        return ckpt__fail(
-            err, CKPT_E_MISMATCH, name,
-            "it is of iteration %lld, and the part in %s is of iteration %lld: these are not the files of one "
-            "step",
-            (long long)x, m->first->folder, (long long)y);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (differs(args, m->args, keys[i], &x, &y))
-            return ckpt__fail(err, CKPT_E_MISMATCH, name,
-                              "its arguments say %s %lld, and those in %s say %lld: these are not the files of one run",
-                              keys[i], (long long)x, m->first->folder, (long long)y);
+    ckpt__meg_chunk *c = &r->chunks[number];
+    char head[32] = "model.";
+    if (m->vp > 1)
+        snprintf(head, sizeof head, "model%zu.", number);
+    for (size_t i = r->first; i < m->index->tensor_count; i++) {
+        const ckpt_tensor_info *t = &m->index->tensors[i].info;
+        if (!ckpt__str_begins_more(t->name, head) || t->inside)
+            continue;
+        if (!ckpt__grow(&c->items, &c->capacity, c->count + 1, sizeof *c->items))
+            return ckpt__meg_no_memory(err);
+        c->items[c->count++] = i;
+    }
     return CKPT_OK;
 }
-
-/* The iteration by the folder's name, and what is not read. */
-static ckpt_status check_kind(const ckpt__meg *m, const ckpt_value *root, const char *name, ckpt_error *err)
-{
-    int64_t step, size;
-    const ckpt_value *args = ckpt_value_get(root, "args");
-    if (root->entry_count > MOST_KEYS)
-        return ckpt__fail(err, CKPT_E_LIMIT, name,
-                          "its dict has %zu keys, and Megatron writes some ten of them; %d are read", root->entry_count,
-                          MOST_KEYS);
-    if (!args)
-        return ckpt__fail(
-            err, CKPT_E_FORMAT, name,
-            "it has no arguments (args), which say over how many ranks the model is cut: Megatron writes them");
-    if (m->place->iteration >= 0 && ckpt__meg_int(root, "iteration", &step) && step != m->place->iteration)
-        return ckpt__fail(err, CKPT_E_MISMATCH, name,
-                          "it is of iteration %lld, and lies in %s: these are not the files of one step",
-                          (long long)step, m->place->folder);
-    if (ckpt__meg_int(args, "expert_model_parallel_size", &size) && size > 1)
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, name,
-            "its experts are cut over %lld ranks (expert parallel), and such checkpoints are not read in this "
-            "layout: save it with Megatron-LM and --ckpt-format torch_dist",
-            (long long)size);
-    if (ckpt_value_get(root, "model0"))
-        return ckpt__fail(
-            err, CKPT_E_UNSUPPORTED, name,
-            "it has several parts of the model (model0, model1, ...: an interleaved pipeline), and such "
-            "checkpoints are not read in this layout: save it with Megatron-LM and --ckpt-format torch_dist");
-    const ckpt_value *model = ckpt_value_get(root, "model");
-    return model && model->kind == CKPT_V_DICT
-               ? CKPT_OK
-               : ckpt__fail(err, CKPT_E_FORMAT, name, "it has no dict 'model', as Megatron writes it");
-}
-
-/* The number of the process that wrote it, where the arguments have it: its tensor-parallel rank is the quickest to count, and a
- * pipeline stage the slowest or the next. A converter leaves the same number in all. */
-static ckpt_status check_rank(const ckpt__meg *m, const ckpt__meg_rank *r, const ckpt_value *root, const char *name,
-                              ckpt_error *err)
-{
-    int64_t rank, world;
-    char place[80];
-    const ckpt_value *args = ckpt_value_get(root, "args");
-    const int64_t tp = (int64_t)m->tp, pp = (int64_t)m->pp;
-    if (!ckpt__meg_int(args, "rank", &rank) || !ckpt__meg_int(args, "world_size", &world) || rank <= 0 ||
-        world < tp * pp || world % pp != 0)
-        return CKPT_OK;
-    const bool fits = rank % tp == r->tp && (rank == r->tp + tp * r->pp || rank / (world / pp) == r->pp);
-    return fits
-               ? CKPT_OK
-               : ckpt__fail(
-                     err, CKPT_E_MISMATCH, name,
-                     "its arguments say that rank %lld of %lld wrote it, which is not %s of %lld times %lld: it is the "
-                     "file of another rank, or of a run of another size",
-                     (long long)rank, (long long)world, place_of(r, m->pp, place, sizeof place), (long long)pp,
-                     (long long)tp);
-}
-
-/* ---- taking it in */
 
 static ckpt_status take_model(ckpt__meg *m, ckpt__meg_rank *r, ckpt__index *part, const char *name, ckpt_error *err)
 {
     r->root = part->root;
     r->first = m->index->tensor_count;
     ckpt_status status = ckpt__meg_absorb(m->index, part, name, err);
-    for (size_t i = r->first; status == CKPT_OK && i < m->index->tensor_count; i++) {
-        const ckpt_tensor_info *t = &m->index->tensors[i].info;
-        if (!ckpt__str_begins_more(t->name, "model.") || t->inside)
-            continue;
-        if (!ckpt__grow(&r->params, &r->param_capacity, r->param_count + 1, sizeof *r->params))
-            return ckpt__meg_no_memory(err);
-        r->params[r->param_count++] = i;
-    }
+    r->chunks = calloc(m->vp, sizeof *r->chunks);
+    if (status == CKPT_OK && !r->chunks)
+        status = ckpt__meg_no_memory(err);
+    for (size_t v = 0; status == CKPT_OK && v < m->vp; v++)
+        status = take_chunk(m, r, v, err);
     r->there = status == CKPT_OK;
     if (!m->first && r->there)
         m->first = r;
@@ -228,7 +139,7 @@ static ckpt_status take_model(ckpt__meg *m, ckpt__meg_rank *r, ckpt__index *part
 /* The flat buffers of the distributed optimizer, where there are some. */
 static ckpt_status read_flat(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
 {
-    char name[200], place[80];
+    char name[200], place[160];
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt__index *part = NULL;
     const ckpt_value *distributed = ckpt_value_get(m->args, "use_distributed_optimizer"),
@@ -244,7 +155,7 @@ static ckpt_status read_flat(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
             ckpt__fail(&why, CKPT_E_DAMAGED, name,
                        "it is missing, with what %s has of the optimizer. Copy it from where it was saved, or take an "
                        "earlier step; ckpt-migrate --salvage keeps the weights",
-                       place_of(r, m->pp, place, sizeof place));
+                       ckpt__meg_rank_text(m, r, place, sizeof place));
     }
     if (status < 0)
         return lack(m, name, status, &why, err);
@@ -262,11 +173,11 @@ static ckpt_status read_rank(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
     path_of(m, r, MODEL, name, sizeof name);
     ckpt_status status = read_model(m, r, name, &part, &why);
     if (status == CKPT_OK)
-        status = check_kind(m, part->root, name, &why);
+        status = ckpt__meg_check_kind(m, part->root, name, &why);
     if (status == CKPT_OK && !first)
-        status = check_same(m, part->root, name, &why);
+        status = ckpt__meg_check_same(m, part->root, name, &why);
     if (status == CKPT_OK)
-        status = check_rank(m, r, part->root, name, &why);
+        status = ckpt__meg_check_rank(m, r, part->root, name, &why);
     if (status < 0) {
         ckpt__index_free(part);
         return lack(m, name, status, &why, err);
@@ -284,18 +195,24 @@ typedef struct digest {
     size_t count, rank;
 } digest;
 
+static void add_digest(const ckpt__meg *m, const ckpt__meg_chunk *c, digest *d)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        const ckpt__tensor *t = &m->index->tensors[c->items[i]];
+        const ckpt__extent *e = t->whole ? &m->index->storages[t->storage].extent : NULL;
+        if (!e || !e->has_crc || t->info.ndim < 2)
+            continue;
+        d->crcs = (d->crcs ^ e->crc) * UINT64_C(1099511628211);
+        d->count++;
+    }
+}
+
 static digest digest_of(const ckpt__meg *m, size_t rank)
 {
     const ckpt__meg_rank *r = &m->ranks[rank];
     digest d = {UINT64_C(14695981039346656037), 0, rank};
-    for (size_t i = 0; r->there && i < r->param_count; i++) {
-        const ckpt__tensor *t = &m->index->tensors[r->params[i]];
-        const ckpt__extent *e = t->whole ? &m->index->storages[t->storage].extent : NULL;
-        if (!e || !e->has_crc || t->info.ndim < 2)
-            continue;
-        d.crcs = (d.crcs ^ e->crc) * UINT64_C(1099511628211);
-        d.count++;
-    }
+    for (size_t v = 0; r->there && v < m->vp; v++)
+        add_digest(m, &r->chunks[v], &d);
     return d;
 }
 
@@ -309,7 +226,7 @@ static int by_crcs(const void *a, const void *b)
 
 static ckpt_status check_doubles(ckpt__meg *m, ckpt_error *err)
 {
-    const size_t n = m->tp * m->pp;
+    const size_t n = m->rank_count;
     char name[200];
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = CKPT_OK;
@@ -339,40 +256,57 @@ static ckpt_status check_doubles(ckpt__meg *m, ckpt_error *err)
 
 /* ---- all of them */
 
+static size_t size_said(const ckpt_value *args, const char *key)
+{
+    int64_t size;
+    if (!ckpt__meg_int(args, key, &size))
+        return 1;
+    return size < 1 || size > MOST_RANKS ? 0 : (size_t)size;
+}
+
+/* Of one part that can be read. */
+static ckpt_status set_sizes(ckpt__meg *m, const ckpt_value *root, const char *name, ckpt_error *err)
+{
+    m->args = ckpt_value_get(root, "args");
+    m->tp = size_said(m->args, "tensor_model_parallel_size");
+    m->pp = size_said(m->args, "pipeline_model_parallel_size");
+    m->ep = size_said(m->args, "expert_model_parallel_size");
+    m->vp = ckpt__meg_count_chunks(root);
+    m->rank_count = m->tp * m->pp * m->ep; /* each is at most 2^13 */
+    m->stage_count = m->pp * m->vp;
+    if (m->rank_count == 0 || m->rank_count > MOST_RANKS || m->stage_count > MOST_RANKS)
+        return ckpt__fail(
+            err, CKPT_E_LIMIT, name,
+            "its arguments say that there are %zu tensor-parallel ranks, %zu pipeline ranks of %zu stages "
+            "and %zu expert-parallel ranks (0: less than 1, or more than %d); %d together are read",
+            m->tp, m->pp, m->vp, m->ep, MOST_RANKS, MOST_RANKS);
+    return CKPT_OK;
+}
+
 /* Sizes by the arguments of the first part that can be read. */
 static ckpt_status take_sizes(ckpt__meg *m, const folders *all, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     ckpt_error why = CKPT_ERROR_INIT;
-    int64_t tp, pp;
     char name[200];
-    m->tp = m->pp = 1;
+    m->tp = m->pp = m->ep = m->vp = 1;
     for (size_t i = 0; i < all->count && !m->args; i++) {
         const ckpt__meg_rank r = {.tp = all->items[i].numbers[0], .folder = all->items[i].name};
         ckpt__index *part = NULL;
         path_of(m, &r, MODEL, name, sizeof name);
         status = read_model(m, &r, name, &part, &why);
         if (status == CKPT_OK)
-            status = check_kind(m, part->root, name, &why);
+            status = ckpt__meg_check_kind(m, part->root, name, &why);
         if (status < 0) {
             ckpt__index_free(part);
             if (!ckpt__survey_leaves(m->request, status))
                 break;
             continue; /* it is said when its turn comes */
         }
-        m->args = ckpt_value_get(part->root, "args");
-        if (!ckpt__meg_int(m->args, "tensor_model_parallel_size", &tp))
-            tp = 1;
-        if (!ckpt__meg_int(m->args, "pipeline_model_parallel_size", &pp))
-            pp = 1;
+        status = set_sizes(m, part->root, name, err);
         ckpt__index_free(part);
-        if (tp < 1 || pp < 1 || tp > MOST_RANKS || pp > MOST_RANKS || tp * pp > MOST_RANKS)
-            return ckpt__fail(
-                err, CKPT_E_LIMIT, name,
-                "its arguments say %lld tensor-parallel ranks and %lld pipeline stages; %d together are read",
-                (long long)tp, (long long)pp, MOST_RANKS);
-        m->tp = (size_t)tp;
-        m->pp = (size_t)pp;
+        if (status < 0)
+            return status;
     }
     if (m->args) {
         m->args = NULL; /* that of the first part that is taken in is kept */
@@ -383,46 +317,75 @@ static ckpt_status take_sizes(ckpt__meg *m, const folders *all, ckpt_error *err)
     return status;
 }
 
+/* The numbers in the name of a rank's folder: that of a pipeline stage, and of an expert-parallel rank, where there are several. */
+static size_t numbers_of(const ckpt__meg *m, const ckpt__meg_rank *r, int64_t numbers[3])
+{
+    size_t n = 0;
+    numbers[n++] = r->tp;
+    if (m->pp > 1)
+        numbers[n++] = r->pp;
+    if (m->ep > 1)
+        numbers[n++] = r->ep;
+    return n;
+}
+
+/* Has the folder these numbers, and behind them none but 0? */
+static bool is_folder_of(const folder *f, const int64_t *numbers, size_t count)
+{
+    bool is = f->count >= count;
+    for (size_t k = 0; is && k < f->count; k++)
+        is = f->numbers[k] == (k < count ? numbers[k] : 0);
+    return is;
+}
+
 /* The folder of a rank: that with its numbers, or where there is none as it would be called. */
 static ckpt_status name_rank(ckpt__meg *m, const folders *all, ckpt__meg_rank *r, ckpt_error *err)
 {
-    char name[64];
-    const size_t numbers = m->pp > 1 ? 2 : 1;
-    if (m->pp > 1)
-        snprintf(name, sizeof name, "mp_rank_%02lld_%03lld", (long long)r->tp, (long long)r->pp);
-    else
-        snprintf(name, sizeof name, "mp_rank_%02lld", (long long)r->tp);
-    for (size_t i = 0; i < all->count; i++) {
-        const folder *f = &all->items[i];
-        if (f->count >= numbers && f->numbers[0] == r->tp && (numbers == 1 || f->numbers[1] == r->pp))
-            snprintf(name, sizeof name, "%s", f->name);
-    }
+    char name[80];
+    int64_t numbers[3];
+    const size_t count = numbers_of(m, r, numbers);
+    size_t size = (size_t)snprintf(name, sizeof name, "mp_rank_%02lld", (long long)numbers[0]);
+    for (size_t k = 1; k < count; k++)
+        size += (size_t)snprintf(name + size, sizeof name - size, "_%03lld", (long long)numbers[k]);
+    for (size_t i = 0; i < all->count; i++)
+        if (is_folder_of(&all->items[i], numbers, count))
+            snprintf(name, sizeof name, "%s", all->items[i].name);
     r->folder = ckpt__arena_copy(m->index->arena, name, strlen(name));
     return r->folder ? CKPT_OK : ckpt__meg_no_memory(err);
+}
+
+/* Is it the folder of a rank of these sizes, and the first one of that rank? */
+static bool is_own(const ckpt__meg *m, const folders *all, size_t number)
+{
+    const folder *f = &all->items[number];
+    const ckpt__meg_rank most = {.tp = (int64_t)m->tp, .pp = (int64_t)m->pp, .ep = (int64_t)m->ep};
+    int64_t sizes[3];
+    const size_t count = numbers_of(m, &most, sizes);
+    bool own = f->count >= count;
+    for (size_t k = 0; own && k < f->count; k++)
+        own = f->numbers[k] < (k < count ? sizes[k] : 1);
+    for (size_t k = 0; own && k < number; k++)
+        own = !is_folder_of(&all->items[k], f->numbers, count);
+    return own;
 }
 
 /* A folder that is none of the run's ranks. */
 static ckpt_status check_folders(ckpt__meg *m, const folders *all, ckpt_error *err)
 {
-    const size_t numbers = m->pp > 1 ? 2 : 1;
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < all->count; i++) {
-        const folder *f = &all->items[i];
-        bool own = f->numbers[0] < (int64_t)m->tp && f->count >= numbers;
-        for (size_t k = 1; own && k < f->count; k++)
-            own = f->numbers[k] < (k < numbers ? (int64_t)m->pp : 1);
-        for (size_t k = 0; own && k < i; k++)
-            own =
-                all->items[k].numbers[0] != f->numbers[0] || (numbers > 1 && all->items[k].numbers[1] != f->numbers[1]);
-        if (own)
+        if (is_own(m, all, i))
             continue;
         ckpt_error why = CKPT_ERROR_INIT;
-        status =
-            ckpt__fail(&why, CKPT_E_MISMATCH, f->name,
-                       "it is the folder of no rank of %zu tensor-parallel ranks times %zu pipeline stages, which the "
-                       "arguments of the others say: these are not the files of one run",
-                       m->tp, m->pp);
-        status = lack(m, f->name, status, &why, err);
+        char experts[80] = "";
+        if (m->ep > 1)
+            snprintf(experts, sizeof experts, " times %zu expert-parallel ranks", m->ep);
+        status = ckpt__fail(
+            &why, CKPT_E_MISMATCH, all->items[i].name,
+            "it is the folder of no rank of %zu tensor-parallel ranks times %zu pipeline stages%s, which the "
+            "arguments of the others say: these are not the files of one run",
+            m->tp, m->pp, experts);
+        status = lack(m, all->items[i].name, status, &why, err);
     }
     return status;
 }
@@ -432,12 +395,13 @@ static ckpt_status read_all(ckpt__meg *m, const folders *all, ckpt_error *err)
     ckpt_status status = take_sizes(m, all, err);
     if (status < 0)
         return status;
-    m->ranks = calloc(m->tp * m->pp, sizeof *m->ranks);
+    m->ranks = calloc(m->rank_count, sizeof *m->ranks);
     status = m->ranks ? check_folders(m, all, err) : ckpt__meg_no_memory(err);
-    for (size_t i = 0; status == CKPT_OK && i < m->tp * m->pp; i++) {
+    for (size_t i = 0; status == CKPT_OK && i < m->rank_count; i++) {
         ckpt__meg_rank *r = &m->ranks[i];
         r->tp = (int64_t)(i % m->tp);
-        r->pp = (int64_t)(i / m->tp);
+        r->pp = (int64_t)(i / m->tp % m->pp);
+        r->ep = (int64_t)(i / m->tp / m->pp);
         status = name_rank(m, all, r, err);
         if (status == CKPT_OK)
             status = read_rank(m, r, err);
@@ -445,11 +409,27 @@ static ckpt_status read_all(ckpt__meg *m, const folders *all, ckpt_error *err)
     return status == CKPT_OK ? check_doubles(m, err) : status;
 }
 
-const ckpt__meg_rank *ckpt__meg_of_stage(const ckpt__meg *m, size_t stage)
+const ckpt__meg_rank *ckpt__meg_of_experts(const ckpt__meg *m, size_t stage, size_t ep)
 {
     for (size_t t = 0; t < m->tp; t++)
-        if (ckpt__meg_rank_of(m, t, stage)->there)
-            return ckpt__meg_rank_of(m, t, stage);
+        if (ckpt__meg_rank_of(m, t, stage, ep)->there)
+            return ckpt__meg_rank_of(m, t, stage, ep);
+    return NULL;
+}
+
+const ckpt__meg_rank *ckpt__meg_of_stage(const ckpt__meg *m, size_t stage)
+{
+    const ckpt__meg_rank *r = NULL;
+    for (size_t e = 0; !r && e < m->ep; e++)
+        r = ckpt__meg_of_experts(m, stage, e);
+    return r;
+}
+
+const ckpt__meg_rank *ckpt__meg_holder(const ckpt__meg *m, const ckpt__meg_param *p, size_t tp)
+{
+    for (size_t e = p->ep; e < (p->expert ? p->ep + 1 : m->ep); e++)
+        if (ckpt__meg_rank_of(m, tp, p->stage, e)->there)
+            return ckpt__meg_rank_of(m, tp, p->stage, e);
     return NULL;
 }
 
@@ -500,15 +480,31 @@ static ckpt_status read_folders(ckpt__meg *m, ckpt_error *err)
 
 static void free_all(ckpt__meg *m)
 {
-    for (size_t i = 0; m->ranks && i < m->tp * m->pp; i++) {
-        free(m->ranks[i].params);
-        ckpt__hash_free(m->ranks[i].states);
+    for (size_t i = 0; m->ranks && i < m->rank_count; i++) {
+        for (size_t v = 0; m->ranks[i].chunks && v < m->vp; v++)
+            free(m->ranks[i].chunks[v].items);
+        free(m->ranks[i].chunks);
+        for (size_t k = 0; k < CKPT__MEG_OPTIMIZERS; k++)
+            ckpt__hash_free(m->ranks[i].states[k]);
     }
     free(m->ranks);
     free(m->params);
     free(m->stages);
     free(m->entries);
     ckpt__hash_free(m->by_name);
+}
+
+static ckpt_status tell_layout(const ckpt__meg *m, ckpt_error *err)
+{
+    char stages[60] = "", experts[60] = "";
+    if (m->vp > 1)
+        snprintf(stages, sizeof stages, " of %zu stages each", m->vp);
+    if (m->ep > 1)
+        snprintf(experts, sizeof experts, ", %zu expert-parallel ranks", m->ep);
+    return ckpt__index_tell_layout(m->index, "%zu tensor parallel, %zu pipeline rank%s%s%s", m->tp, m->pp,
+                                   m->pp == 1 ? "" : "s", stages, experts)
+               ? CKPT_OK
+               : ckpt__meg_no_memory(err);
 }
 
 ckpt_status ckpt__meg_read_ranks(const ckpt__read_request *request, const ckpt__meg_place *place, ckpt__index **out,
@@ -531,9 +527,8 @@ ckpt_status ckpt__meg_read_ranks(const ckpt__read_request *request, const ckpt__
         m.index->step = step;
     if (status == CKPT_OK)
         status = join(&m, err);
-    if (status == CKPT_OK &&
-        !ckpt__index_tell_layout(m.index, "%zu tensor parallel, %zu pipeline rank%s", m.tp, m.pp, m.pp == 1 ? "" : "s"))
-        status = ckpt__meg_no_memory(err);
+    if (status == CKPT_OK)
+        status = tell_layout(&m, err);
     free_all(&m);
     status = ckpt__index_refused(m.index, status, label, err);
     if (status < 0)

@@ -36,11 +36,12 @@ static ckpt_str take_last(ckpt_str name, size_t *end)
 }
 
 /* "weight", and "weight3" of a grouped layer, which has one for each expert. */
-static bool is_weight(ckpt_str s)
+static bool is_one(ckpt_str s, const char *word)
 {
-    if (s.size < 6 || memcmp(s.data, "weight", 6) != 0)
+    const size_t n = strlen(word);
+    if (s.size < n || memcmp(s.data, word, n) != 0)
         return false;
-    for (size_t i = 6; i < s.size; i++)
+    for (size_t i = n; i < s.size; i++)
         if (s.data[i] < '0' || s.data[i] > '9')
             return false;
     return true;
@@ -61,7 +62,7 @@ ckpt__meg_cut ckpt__meg_cut_by_name(ckpt_str name, bool gated)
 {
     size_t end = name.size;
     const ckpt_str what = take_last(name, &end), layer = take_last(name, &end), above = take_last(name, &end);
-    const bool weight = is_weight(what), bias = ckpt__str_is(what, "bias");
+    const bool weight = is_one(what, "weight"), bias = is_one(what, "bias");
     const kind k = kind_of(layer, above);
     if (ckpt__str_is(what, "layer_norm_weight") || ckpt__str_is(what, "layer_norm_bias") || (k == WHOLE && layer.size))
         return (ckpt__meg_cut){true, -1, 1};
@@ -93,6 +94,34 @@ bool ckpt__meg_layer(ckpt_str name, size_t *at, size_t *size, int64_t *layer)
         return *at + *size < name.size && *size <= 9 && ckpt__parse_i64(name.data + *at, *size, layer) && *layer >= 0;
     }
     return false;
+}
+
+/* "decoder.layers.0.mlp.experts.local_experts.3.linear_fc1.weight", and "decoder.layers.0.mlp.experts.linear_fc1.weight3" */
+bool ckpt__meg_expert(ckpt_str name, bool *experts, size_t *at, size_t *size, int64_t *expert)
+{
+    static const char of[] = ".experts.", local[] = "local_experts.";
+    const char *found = name.data ? memmem(name.data, name.size, of, sizeof of - 1) : NULL;
+    *experts = found != NULL;
+    if (!found)
+        return false;
+    *at = (size_t)(found - name.data) + sizeof of - 1;
+    *size = 0;
+    if (name.size - *at > sizeof local - 1 && memcmp(name.data + *at, local, sizeof local - 1) == 0) {
+        *at += sizeof local - 1;
+        while (*at + *size < name.size && name.data[*at + *size] != '.')
+            ++*size;
+    } else {
+        *at = name.size;
+        while (*at > 0 && name.data[*at - 1] >= '0' && name.data[*at - 1] <= '9') {
+            --*at;
+            ++*size;
+        }
+        const ckpt_str before = {name.data, *at};
+        if (!ckpt__str_ends(before, "linear_fc1.weight") && !ckpt__str_ends(before, "linear_fc1.bias") &&
+            !ckpt__str_ends(before, "linear_fc2.weight") && !ckpt__str_ends(before, "linear_fc2.bias"))
+            return false; /* weight1 and weight2 of GroupedMLP are numbers of layers */
+    }
+    return *size > 0 && *size <= 9 && ckpt__parse_i64(name.data + *at, *size, expert) && *expert >= 0;
 }
 
 /* ---- what was kept with the tensor: torch._tensor._rebuild_from_type_v2(function, type, arguments, state) */

@@ -73,7 +73,7 @@ static const ckpt_value *of_rank(const ckpt__meg_rank *r, const ckpt_value *key,
 /* {"mp_rank_00": ..., "mp_rank_01": ...} */
 static ckpt_status put_by_rank(ckpt__meg *m, ckpt_str name, const ckpt_value *key, bool flat, ckpt_error *err)
 {
-    const size_t n = m->tp * m->pp;
+    const size_t n = m->rank_count;
     size_t count = 0;
     ckpt_entry *entries = ckpt__arena_array(m->index->arena, n, sizeof *entries);
     for (size_t i = 0; entries && i < n; i++) {
@@ -96,7 +96,7 @@ static ckpt_status put_key(ckpt__meg *m, const ckpt_entry *e, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     if (!same) {
         same = true;
-        for (size_t i = 0; status == CKPT_OK && same && i < m->tp * m->pp; i++) {
+        for (size_t i = 0; status == CKPT_OK && same && i < m->rank_count; i++) {
             const ckpt__meg_rank *r = &m->ranks[i];
             const ckpt_value *v = r->there && r != m->first ? of_rank(r, e->key, false) : NULL;
             if (r->there && r != m->first)
@@ -111,7 +111,12 @@ static ckpt_status put_key(ckpt__meg *m, const ckpt_entry *e, ckpt_error *err)
 
 static bool is_parameters(const ckpt__meg *m, const ckpt_value *key)
 {
-    return ckpt__str_is(key->text, "model") || (ckpt__str_is(key->text, "optimizer") && m->joined_optimizer);
+    int64_t number;
+    const bool chunk = m->vp > 1 && ckpt__str_begins_more(key->text, "model") &&
+                       ckpt__parse_i64(key->text.data + 5, key->text.size - 5, &number) && number >= 0 &&
+                       (uint64_t)number < m->vp;
+    return chunk || (m->vp == 1 && ckpt__str_is(key->text, "model")) ||
+           (ckpt__str_is(key->text, "optimizer") && m->joined_optimizer);
 }
 
 /* ---- what is not joined */
@@ -153,7 +158,7 @@ ckpt_status ckpt__meg_put_values(ckpt__meg *m, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++)
         if (root->entries[i].key->kind == CKPT_V_STR && !is_parameters(m, root->entries[i].key))
             status = put_key(m, &root->entries[i], err);
-    for (size_t i = 0; status == CKPT_OK && i < m->tp * m->pp; i++) {
+    for (size_t i = 0; status == CKPT_OK && i < m->rank_count; i++) {
         const ckpt__meg_rank *r = &m->ranks[i];
         flat |= r->there && r->flat;
         for (size_t k = 0; status == CKPT_OK && r->there && r != m->first && k < r->root->entry_count; k++) {
