@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""giant.py DIR [--kind dcp|zero3|hf] [--ranks N] [--layers N] [--headers all|first]: a checkpoint of the shape of Llama 3.1 405B as
+"""giant.py DIR [--measure CKPT_INSPECT CKPT_MIGRATE] [--kind dcp|zero3|hf] [--ranks N] [--layers N] [--headers all|first]: a checkpoint of the shape of Llama 3.1 405B as
 AdamW trains it, of N ranks (1024), whose payload is holes.
 
 All that is no payload is what the programs write. dcp: .metadata is torch's own classes, pickled by the function that torch uses,
@@ -9,7 +9,8 @@ zeros, whose zeros are left out. --headers first: of each file its first record 
 zero3: what the engine of DeepSpeed puts into the files of its ranks in stage 3, saved by torch.save over tensors that have no
 bytes. hf: safetensors in 191 shards with their index, bfloat16, the weights alone.
 
-Shapes: --layers (126) of the model, for a smaller one.
+--measure: what show and the plans take of it (three runs each, the quickest and its peak memory), with 256 descriptors;
+then it is removed. --layers (126): of a smaller model.
 """
 import argparse
 import collections
@@ -20,7 +21,11 @@ import math
 import mmap
 import os
 import pickle
+import shutil
 import struct
+import subprocess
+import sys
+import time
 import uuid
 
 HIDDEN, FFN, KEYS, VOCABULARY, SHARDS = 16384, 53248, 1024, 128256, 191
@@ -246,6 +251,30 @@ def make(folder, kind, ranks, layers=126, headers="first"):
     return zero3(folder, ranks, layers) if kind == "zero3" else hf(folder, layers)
 
 
+def taken(command):
+    """(seconds, MiB) of the quickest of three runs, which may have 256 files open."""
+    runs = []
+    for _ in range(3):
+        start = time.monotonic()
+        child = subprocess.Popen(["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE)
+        said = child.stderr.read()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = status
+        if status:
+            return f"failed: {said.decode(errors='replace').strip()}"
+        runs.append((time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024))
+    took, cpu, peak = min(runs)
+    return f"{took:7.2f} s, {cpu:.2f} of processors, {peak:.0f} MiB"
+
+
+def measured(folder, inspect, migrate):
+    plan = [migrate, "--dry-run", "--lossy", folder, folder + ".out"]
+    for what, command in (("show", [inspect, "show", folder]), ("plan --to torch", [*plan, "--to", "torch"]),
+                          ("plan --to hf", [*plan, "--to", "hf"])):
+        print(f"  {what:16} {taken(command)}", flush=True)
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     a.add_argument("dir")
@@ -253,8 +282,19 @@ def main():
     a.add_argument("--ranks", type=int, default=1024)
     a.add_argument("--layers", type=int, default=126)
     a.add_argument("--headers", choices=("all", "first"), default="first")
+    a.add_argument("--measure", nargs=2, metavar=("CKPT_INSPECT", "CKPT_MIGRATE"))
     o = a.parse_args()
-    print(f"{make(o.dir, o.kind, o.ranks, o.layers, o.headers) / 1e12:.3f} TB in {o.dir}")
+    if not o.measure:
+        print(f"{make(o.dir, o.kind, o.ranks, o.layers, o.headers) / 1e12:.3f} TB in {o.dir}")
+        return
+    # In a process of its own: what made it would count as the peak of those that this one starts.
+    made = [sys.executable, os.path.abspath(__file__), o.dir, "--kind", o.kind, "--ranks", str(o.ranks), "--layers",
+            str(o.layers), "--headers", o.headers]
+    try:
+        if subprocess.run(made, check=False).returncode == 0:
+            measured(o.dir, *o.measure)
+    finally:
+        shutil.rmtree(o.dir, ignore_errors=True)
 
 
 if __name__ == "__main__":
