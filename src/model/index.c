@@ -91,6 +91,8 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *x)
     if (x->tensor_count >= UINT32_MAX ||
         !ckpt__arena_grow(x->arena, &x->tensors, &x->tensor_capacity, x->tensor_count + 1, sizeof *x->tensors))
         return NULL;
+    if (x->dense_of > x->tensor_count) /* some were taken back */
+        x->dense = (int64_t)(x->dense_of = 0);
     ckpt__tensor *t = &x->tensors[x->tensor_count++];
     memset(t, 0, sizeof *t);
     t->info.storage = -1;
@@ -203,6 +205,8 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     t->info.offset = offset;
     t->info.nbytes = nbytes;
     t->info.storage = (int64_t)storage;
+    if (tensor < x->dense_of && x->dense <= t->info.storage)
+        x->dense = t->info.storage + 1;
     t->info.storage_nbytes = s->extent.size;
     if (!t->info.device.data)
         t->info.device = s->device;
@@ -237,5 +241,7 @@ ckpt_status ckpt__index_finish(ckpt__index *x, ckpt_error *err)
         t->info.storage = number[s];
     }
     free(number);
+    x->dense_of = x->tensor_count;
+    x->dense = next;
     return CKPT_OK;
 }

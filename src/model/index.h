@@ -192,6 +192,8 @@ typedef struct ckpt__index {
                                    * files */
     struct ckpt__index **absorbed;
     size_t absorbed_count, absorbed_capacity; /* heap, owned: kept for what they own */
+    size_t dense_of;                          /* of its first so many tensors ... */
+    int64_t dense;                            /* ... info.storage is below this */
     struct ckpt__records *records;            /* owned: of nested extents; NULL: there are none */
     struct ckpt__origins *origins; /* owned: which pickle node stands for which storage; NULL: none was noted */
     size_t origin_base;            /* of an absorbed index: add it to the storage numbers in its `origins` */

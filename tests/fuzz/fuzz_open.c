@@ -1,13 +1,15 @@
-/* fuzz_open.c - any bytes as a checkpoint: opened and walked each time, and by turns read, mapped, restored from, diagnosed,
+/* fuzz_open.c - any bytes as a checkpoint, or as the files of a directory that is one (pack.py): opened and walked each time, and by turns read, mapped, restored from, diagnosed,
  * salvaged, verified, scanned, compared with itself, and rewritten into each format, where what was written must be sound; with
  * no more memory than SECURITY.md says. For libFuzzer; tests/fuzz/run.sh builds and runs it, with mutate.c. */
 #include <ckpt/ckpt.h>
+#include <ftw.h>
 #include <sanitizer/allocator_interface.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -166,6 +168,77 @@ static void salvage(const char *path)
     ckpt_reader_close(r);
 }
 
+/* ---- directories: "CKPTDIR\n", then of each file the bytes of its name (2), its own bytes (4), the name, the bytes; numbers are
+ * little-endian. What is none of these at some place ends the list there. */
+
+static const char packed[] = "CKPTDIR\n";
+enum { PACKED = sizeof packed - 1, NAME_MOST = 200, FILES_MOST = 100 };
+
+static bool is_packed(const uint8_t *data, size_t size)
+{
+    return size >= PACKED && memcmp(data, packed, PACKED) == 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Letters of which no name climbs out of the directory. */
+static bool is_name(const char *name, size_t n)
+{
+    if (n == 0 || n > NAME_MOST || name[0] == '/' || memchr(name, '\0', n))
+        return false;
+    for (size_t i = 0; i + 1 < n; i++)
+        if (name[i] == '.' && name[i + 1] == '.')
+            return false;
+    return true;
+}
+
+static void put_file(const char *folder, const char *name, size_t n, const uint8_t *data, size_t size)
+{
+    char path[NAME_MOST + 80];
+    const int begin = snprintf(path, sizeof path, "%s/", folder);
+    snprintf(path + begin, sizeof path - (size_t)begin, "%.*s", (int)n, name);
+    for (char *at = path + begin; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        mkdir(path, 0700);
+        *at = '/';
+    }
+    FILE *f = fopen(path, "wb");
+    if (!f)
+        return; /* a folder of the name is there */
+    if (size)
+        fwrite(data, 1, size, f);
+    fclose(f);
+}
+
+static void unpack(const char *folder, const uint8_t *data, size_t size)
+{
+    remove_tree(folder);
+    if (mkdir(folder, 0700) < 0)
+        abort();
+    size_t at = PACKED;
+    for (int i = 0; i < FILES_MOST && size - at >= 6; i++) {
+        const size_t n = data[at] | (size_t)data[at + 1] << 8;
+        const size_t bytes =
+            data[at + 2] | (size_t)data[at + 3] << 8 | (size_t)data[at + 4] << 16 | (size_t)data[at + 5] << 24;
+        at += 6;
+        if (n > size - at || bytes > size - at - n || !is_name((const char *)data + at, n))
+            break;
+        put_file(folder, (const char *)data + at, n, data + at + n, bytes);
+        at += n + bytes;
+    }
+}
+
 /* ---- what is done by turns */
 
 /* A refusal always says why. */
@@ -316,7 +389,7 @@ static void migrate_to(const ckpt_reader *r, const char *path, const char *to, b
             !(status == CKPT_ANSWER_NO && ckpt_report_count_code(report, "torch-refuses")))
             abort();
     }
-    unlink(dst);
+    remove_tree(dst);
     ckpt_report_free(report);
 }
 
@@ -382,10 +455,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < size; i++)
         turn = (turn ^ data[i]) * 16777619u;
     bool all = getenv("FUZZ_ALL_JOBS") != NULL;
-    int fd = memfd_create("fuzz", MFD_CLOEXEC);
-    if (fd < 0 || write(fd, data, size) != (ssize_t)size)
+    const bool directory = is_packed(data, size);
+    int fd = directory ? -1 : memfd_create("fuzz", MFD_CLOEXEC);
+    if (!directory && (fd < 0 || write(fd, data, size) != (ssize_t)size))
         abort();
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (directory) {
+        snprintf(path, sizeof path, "/dev/shm/fuzz-%ld.dir", (long)getpid());
+        unpack(path, data, size);
+    } else
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     long long before = atomic_load(&live);
     atomic_store(&most, before);
     ckpt_error err = CKPT_ERROR_INIT;
@@ -401,6 +479,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (all || turn % JOBS == i || turn / JOBS % JOBS == i || (!r && turn / 7 % NEED_NONE == JOBS - 1 - i))
             run_job(i, r, path, size);
     ckpt_reader_close(r);
-    close(fd);
+    if (directory)
+        remove_tree(path);
+    else
+        close(fd);
     return 0;
 }

@@ -404,22 +404,88 @@ static size_t mutate_header(uint8_t *data, size_t size, size_t max_size)
     return made;
 }
 
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
+/* One file, as what it is; 0: nothing came of it. */
+static size_t mutate_file(uint8_t *data, size_t size, size_t max_size, uint32_t *state)
 {
-    uint32_t state = seed * 2654435761u + 1;
     size_t made = 0;
-    if (draw(&state) % 2 == 0)
-        return LLVMFuzzerMutate(data, size, max_size);
     if (size > 4 && memcmp(data, "PK\3\4", 4) == 0)
-        made = mutate_zip(data, size, max_size, &state);
+        made = mutate_zip(data, size, max_size, state);
     else if (size > 2 && data[0] == 0x80) {
         text t = {NULL, 0, 0};
         put(&t, data, size);
-        mutate_pickle(&t, &state);
+        mutate_pickle(&t, state);
         if (t.size && t.size <= max_size)
             memcpy(data, t.data, made = t.size);
         free(t.data);
     } else
         made = mutate_header(data, size, max_size);
+    return made;
+}
+
+/* ---- directories, as fuzz_open.c has them */
+
+static const char packed[] = "CKPTDIR\n";
+enum { PACKED = sizeof packed - 1, ENTRY = 6, ENTRIES = 100 };
+
+/* Where the files begin; how many there are. */
+static size_t list_files(const uint8_t *data, size_t size, size_t *at)
+{
+    size_t count = 0, next = PACKED;
+    while (count < ENTRIES && size - next >= ENTRY) {
+        const uint64_t n = number(data + next, 2), bytes = number(data + next + 2, 4);
+        if (n + bytes > size - next - ENTRY)
+            break;
+        at[count++] = next;
+        next += ENTRY + (size_t)(n + bytes);
+    }
+    at[count] = next;
+    return count;
+}
+
+/* One of its files is changed as a file of its kind, left out, or there under the name of another. */
+static size_t mutate_directory(uint8_t *data, size_t size, size_t max_size, uint32_t *state)
+{
+    size_t at[ENTRIES + 1], count = list_files(data, size, at), made = 0;
+    if (count == 0)
+        return 0;
+    const size_t which = draw(state) % count, from = at[which], n = (size_t)number(data + from, 2),
+                 bytes = (size_t)number(data + from + 2, 4), other = draw(state) % count;
+    const uint32_t how = draw(state) % 16;
+    text out = {NULL, 0, 0}, file = {NULL, 0, 0};
+    put(&file, data + from + ENTRY + n, bytes);
+    size_t room = max_size - size + bytes;
+    uint8_t *own = calloc(1, room + 1);
+    if (own && bytes)
+        memcpy(own, file.data, bytes);
+    size_t now = bytes;
+    if (own && how > 1 && room > 0) {
+        now = bytes ? mutate_file(own, bytes, room, state) : 0;
+        now = now ? now : LLVMFuzzerMutate(own, bytes, room);
+    }
+    put(&out, data, from);
+    if (own && how != 0) {
+        const size_t name_at = how == 1 ? at[other] : from, name = (size_t)number(data + name_at, 2);
+        put_number(&out, name, 2);
+        put_number(&out, now, 4);
+        put(&out, data + name_at + ENTRY, name);
+        put(&out, own, now);
+    }
+    put(&out, data + at[which + 1], size - at[which + 1]);
+    if (own && out.size <= max_size)
+        memcpy(data, out.data, made = out.size);
+    free(own);
+    free(out.data);
+    free(file.data);
+    return made;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
+{
+    uint32_t state = seed * 2654435761u + 1;
+    size_t made = 0;
+    const bool directory = size > PACKED && size <= max_size && memcmp(data, packed, PACKED) == 0;
+    if (draw(&state) % (directory ? 8 : 2) == 0)
+        return LLVMFuzzerMutate(data, size, max_size);
+    made = directory ? mutate_directory(data, size, max_size, &state) : mutate_file(data, size, max_size, &state);
     return made ? made : LLVMFuzzerMutate(data, size, max_size);
 }

@@ -14,10 +14,12 @@ void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 
+/* Files of ranks are read by several threads. */
 static inline bool is_short(void)
 {
-    allocations++;
-    return allocations_left >= 0 && allocations_left-- == 0;
+    __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+    return __atomic_load_n(&allocations_left, __ATOMIC_RELAXED) >= 0 &&
+           __atomic_fetch_sub(&allocations_left, 1, __ATOMIC_RELAXED) == 0;
 }
 
 void *__wrap_malloc(size_t n)

@@ -396,9 +396,28 @@ static void look(folder_list *l, const command_line *o, bool steps_only)
     l->no_memory = l->no_memory || !l->rows;
 }
 
+/* Are there so many directories whose names end in a number? What is read of a thousand ranks is not opened a second time to
+ * find that it is the only one. */
+static bool may_have(const command_line *o, size_t least)
+{
+    struct stat st;
+    size_t found = 0, n = strlen(o->paths[0]);
+    DIR *dir = opendir(o->paths[0]);
+    for (struct dirent *d; dir && found < least && (d = readdir(dir));) {
+        char *below = is_step_name(d->d_name) ? joined(o->paths[0], n, d->d_name) : NULL;
+        found += below && stat(below, &st) == 0 && S_ISDIR(st.st_mode);
+        free(below);
+    }
+    if (dir)
+        closedir(dir);
+    return found >= least;
+}
+
 void folder_beside(const command_line *o, json_out *j, size_t least)
 {
     folder_list l;
+    if (!may_have(o, least))
+        return;
     look(&l, o, true);
     if (l.count < least) {
         free_list(&l);

@@ -470,6 +470,8 @@ static void release(ckpt__ds *d)
     free(d->params);
     ckpt__hash_free(d->by_name);
     free(d->ids);
+    ckpt__ds_forget_flats(d);
+    free(d->flats);
     free(d->keep);
     ckpt__hash_free(d->parts);
     free(d->spans);

@@ -81,6 +81,12 @@ typedef struct ckpt__ds_file {
         *fragments; /* heap, owned: of the model, one an entry of frozen_param_shapes; NULL: there is none */
 } ckpt__ds_file;
 
+/* The tensors of all ranks that have one kind of state of a flat tensor. */
+typedef struct ckpt__ds_flat {
+    ckpt_str key;     /* "exp_avg", as the caller has it; data NULL: the masters */
+    uint32_t *number; /* heap, owned: of each rank 1 + the tensor's in the index; 0: it has none */
+} ckpt__ds_flat;
+
 typedef struct ckpt__ds {
     ckpt__folder_reader reader; /* the index, and the entries of its root */
     const char *label;          /* of the directory */
@@ -103,6 +109,8 @@ typedef struct ckpt__ds {
     ckpt__hash *parts; /* owned: {storage, first byte, bytes} -> the storage that is this part of it */
     uint32_t *spans;   /* heap, owned: of each storage 1 + its span; 0: none yet */
     size_t span_capacity;
+    ckpt__ds_flat *flats; /* heap, owned: what was looked up of the flat tensor `flat` (flat.c) */
+    size_t flat, looked_count, looked_capacity;
     ckpt_entry *beside; /* heap, owned: files beside the tag, and what is in them */
     size_t beside_count, beside_capacity;
     ckpt_entry *numbers; /* heap, owned: the values of states that are no tensors: W -> {"step": 3} */
@@ -157,6 +165,8 @@ const ckpt_value *ckpt__ds_masters(const ckpt_value *optimizer);
 /* The step that all states have; NULL: they have none, or not one. */
 const ckpt_value *ckpt__ds_one_step(const ckpt__ds *d, const ckpt_value *optimizer);
 const ckpt_value *ckpt__ds_groups(const ckpt_value *optimizer); /* param_groups; NULL: none */
+
+void ckpt__ds_forget_flats(ckpt__ds *d); /* flat.c */
 
 /* ---- parts.c: the storage that is these bytes of `storage`, and nothing else; `storage` itself where it cannot be divided, or
  * where copy is 0 and it is all of them. Asked twice with one `copy` it is the same one. Tensors of several copies share no storage,

@@ -235,12 +235,48 @@ typedef struct cutter {
 } cutter;
 
 /* The tensor of a rank that has a kind of state of the flat tensor; key data NULL: the masters. */
-static const ckpt__tensor *flat_of(const ckpt__ds *d, size_t rank, size_t flat, ckpt_str key)
+static const ckpt_value *find_flat(const ckpt__ds *d, size_t rank, size_t flat, ckpt_str key)
 {
     const ckpt_value *optimizer = ckpt__ds_optimizer(&d->optims[rank]);
     const ckpt_value *list = key.data ? ckpt__ds_states(optimizer) : ckpt__ds_masters(optimizer);
     const ckpt_value *v = ckpt__ds_item(list, key.data ? d->ids[flat] : (int64_t)flat);
-    return ckpt__ds_tensor(d, key.data ? ckpt_value_get(v, key.data) : v);
+    v = key.data ? ckpt_value_get(v, key.data) : v;
+    return ckpt__ds_tensor(d, v) ? v : NULL;
+}
+
+void ckpt__ds_forget_flats(ckpt__ds *d)
+{
+    for (size_t i = 0; i < d->looked_count; i++)
+        free(d->flats[i].number);
+    d->looked_count = 0;
+}
+
+/* Those of all ranks. They are looked up once for all the parameters that lie in them: with a thousand ranks and a thousand
+ * parameters it would be a million times. NULL: no memory. */
+static const uint32_t *flats_of(ckpt__ds *d, size_t flat, ckpt_str key)
+{
+    if (flat != d->flat)
+        ckpt__ds_forget_flats(d);
+    d->flat = flat;
+    for (size_t i = 0; i < d->looked_count; i++)
+        if (!key.data == !d->flats[i].key.data && (!key.data || ckpt__str_equal(key, d->flats[i].key)))
+            return d->flats[i].number;
+    uint32_t *number = calloc(d->ranks, sizeof *number);
+    if (!number || !ckpt__grow(&d->flats, &d->looked_capacity, d->looked_count + 1, sizeof *d->flats)) {
+        free(number);
+        return NULL;
+    }
+    for (size_t r = 0; r < d->ranks; r++) {
+        const ckpt_value *v = d->optims[r].there ? find_flat(d, r, flat, key) : NULL;
+        number[r] = v ? (uint32_t)v->tensor + 1 : 0;
+    }
+    d->flats[d->looked_count++] = (ckpt__ds_flat){key, number};
+    return number;
+}
+
+static const ckpt__tensor *flat_of(const ckpt__ds *d, const uint32_t *flats, size_t rank)
+{
+    return flats[rank] ? &ckpt__ds_index(d)->tensors[flats[rank] - 1] : NULL;
 }
 
 /* The elements of p that rank r has: from *lo on, so many, and where they begin in its flat tensor. */
@@ -285,9 +321,12 @@ static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, s
                        ckpt_error *err)
 {
     ckpt__ds *d = c->d;
+    const uint32_t *flats = flats_of(d, p->flat, key);
     uint64_t part = 0;
     *count = 0;
     *elements = 0;
+    if (!flats)
+        return ckpt__ds_no_memory(err);
     if (d->stage != 3 && !part_of(d, d->first_rank, p->flat, &part))
         return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name, "it has no flat masters of group %zu",
                           p->flat);
@@ -296,7 +335,7 @@ static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, s
         range_of(d, p, r, part, &lo, &n, &at);
         if (!d->optims[r].there || n == 0)
             continue;
-        const ckpt__tensor *t = flat_of(d, r, p->flat, key);
+        const ckpt__tensor *t = flat_of(d, flats, r);
         if (!t || !t->whole || t->info.ndim != 1 || t->info.strides[0] != 1 || (uint64_t)t->info.shape[0] < at + n) {
             char shown[200];
             return ckpt__fail(err, CKPT_E_FORMAT, d->optims[r].name,
@@ -317,11 +356,14 @@ static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, s
 }
 
 /* Some rank's: all have one dtype, which the pieces of another dtype would belie. */
-static ckpt_status dtype_of(const ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_dtype *out, ckpt_error *err)
+static ckpt_status dtype_of(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_dtype *out, ckpt_error *err)
 {
+    const uint32_t *flats = flats_of(d, p->flat, key);
     *out = CKPT_DTYPE_NONE;
+    if (!flats)
+        return ckpt__ds_no_memory(err);
     for (size_t r = 0; r < d->ranks; r++) {
-        const ckpt__tensor *t = d->optims[r].there ? flat_of(d, r, p->flat, key) : NULL;
+        const ckpt__tensor *t = flat_of(d, flats, r);
         if (t && *out != CKPT_DTYPE_NONE && t->info.dtype != *out)
             return ckpt__fail(err, CKPT_E_MISMATCH, d->optims[r].name, "its %s is %s, that of a rank before %s",
                               key.data ? key.data : "master", ckpt_dtype_name(t->info.dtype), ckpt_dtype_name(*out));

@@ -83,20 +83,22 @@ static ckpt_status check_step(const ckpt__ds *d, const ckpt__ds_file *f, const c
 }
 
 /* As an index of its own, whose arena goes with it. */
-static ckpt_status open_apart(ckpt__ds *d, const char *name, ckpt__index **part, ckpt_error *err)
+static ckpt_status open_apart(ckpt__ds *d, ckpt__ahead *ahead, const char *name, ckpt__index **part, ckpt_error *err)
 {
     const ckpt__read_request *own = d->reader.request;
     ckpt__read_request request = {.source = own->source, .salvage = own->salvage, .members = own->members};
     *part = NULL;
     ckpt_status status = ckpt__source_add(own->source, name, &request.file, err);
-    return status == CKPT_OK ? own->members->read(&request, NULL, part, err) : status;
+    if (status < 0 || ckpt__ahead_take(ahead, request.file, part))
+        return status;
+    return own->members->read(&request, NULL, part, err);
 }
 
-static ckpt_status read_one(ckpt__ds *d, ckpt__ds_file *f, ckpt_error *err)
+static ckpt_status read_one(ckpt__ds *d, ckpt__ahead *ahead, ckpt__ds_file *f, ckpt_error *err)
 {
     ckpt__index *part = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = open_apart(d, f->name, &part, &why);
+    ckpt_status status = open_apart(d, ahead, f->name, &part, &why);
     if (status < 0)
         return ckpt__ds_lack(d, f->name, status, &why, err);
     f->there = true;
@@ -129,6 +131,7 @@ ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_erro
     d->models = calloc(d->ranks, sizeof *d->models);
     if (!d->models)
         return ckpt__ds_no_memory(err);
+    ckpt__ahead *ahead = ckpt__ahead_new(d->reader.request, tag->model, tag->capacity);
     for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++) {
         ckpt__ds_file *f = &d->models[r];
         f->name = r < tag->capacity ? tag->model[r] : NULL;
@@ -138,8 +141,9 @@ ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_erro
             *f = d->model;
             status = take_fragments(d, ckpt__ds_index(d), d->model.root, f, err);
         } else {
-            status = read_one(d, f, err);
+            status = read_one(d, ahead, f, err);
         }
     }
+    ckpt__ahead_free(ahead);
     return status;
 }

@@ -56,13 +56,17 @@ ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nby
         return CKPT_OK;
     if (!d->parts && !(d->parts = ckpt__hash_new(64)))
         return ckpt__ds_no_memory(err);
-    if (ckpt__hash_get(d->parts, (const char *)key, sizeof key, out))
+    /* Nearly all are new, of a thousand ranks millions: each is looked for and put there in one go. */
+    const char *kept = ckpt__arena_copy(x->arena, (const char *)key, sizeof key);
+    const int put = kept ? ckpt__hash_put(d->parts, kept, sizeof key, x->storage_count, out) : -1;
+    if (put == 0)
         return CKPT_OK;
     uint32_t span = 0;
-    ckpt_status status = e.has_crc && !all ? span_of(d, storage, &span, err) : CKPT_OK;
+    ckpt_status status = put < 0 ? ckpt__ds_no_memory(err) : CKPT_OK;
+    if (status == CKPT_OK && e.has_crc && !all)
+        status = span_of(d, storage, &span, err);
     ckpt__storage *s = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
-    const char *kept = s ? ckpt__arena_copy(x->arena, (const char *)key, sizeof key) : NULL;
-    if (status == CKPT_OK && (!kept || ckpt__hash_put(d->parts, kept, sizeof key, x->storage_count - 1, NULL) < 0))
+    if (status == CKPT_OK && !s)
         status = ckpt__ds_no_memory(err);
     if (status < 0)
         return status;

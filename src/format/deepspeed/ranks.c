@@ -235,6 +235,7 @@ static ckpt_status find_first(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *
 
 ckpt_status ckpt__ds_read_ranks(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
 {
+    d->reader.ahead = ckpt__ahead_new(d->reader.request, tag->optim, (size_t)(tag->highest + 1));
     ckpt_status status = find_first(d, tag, err);
     for (size_t r = 0; status == CKPT_OK && d->first && r < d->ranks; r++) {
         char name[300];
@@ -244,11 +245,13 @@ ckpt_status ckpt__ds_read_ranks(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error
             continue;
         status = file ? read_one(d, file, &d->optims[r], &why) : missing(d, r, name, sizeof name, &why);
         if (status == CKPT_OK && (status = check_same(d, &d->optims[r], r, err)) < 0)
-            return status;
+            break;
         if (status < 0) {
             status = ckpt__ds_lack(d, file ? file : name, status, &why, err);
             d->optims[r].there = false;
         }
     }
+    ckpt__ahead_free(d->reader.ahead);
+    d->reader.ahead = NULL;
     return status;
 }

@@ -67,11 +67,12 @@ ckpt_status ckpt__folder_part(ckpt__folder_reader *r, uint32_t file, ckpt__index
     *part = NULL;
     *sorted = false;
     ckpt__arena_allow(r->index->arena, ckpt__known_limit(request.source->files[file].size, true));
-    ckpt_status status = request.members->choose(&request, &format, err);
-    if (status == CKPT_OK && format == &ckpt__format_hf) /* one that names itself would have no end */
+    const bool ready = ckpt__ahead_take(r->ahead, file, part);
+    ckpt_status status = ready ? CKPT_OK : request.members->choose(&request, &format, err);
+    if (status == CKPT_OK && !ready && format == &ckpt__format_hf) /* one that names itself would have no end */
         return ckpt__fail(err, CKPT_E_FORMAT, ckpt__source_label(request.source, file, label, sizeof label),
                           "it is an index of shards, where a file of tensors is expected");
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && !ready)
         status = request.members->read(&request, NULL, part, err);
     if (status < 0) {
         ckpt__st_blame(err, ckpt__source_label(request.source, file, label, sizeof label));

@@ -12,6 +12,7 @@
  * accelerate/utils/constants.py and checkpointing.py, peft/utils/constants.py, diffusers/utils/constants.py. */
 #ifndef CKPT_FOLDER_H
 #define CKPT_FOLDER_H
+#include "format/ahead.h"
 #include "format/format.h"
 
 /* What a file is to the checkpoint, in the order in which members are read. */
@@ -94,6 +95,7 @@ typedef struct ckpt__folder_reader {
     ckpt_entry *entries;
     size_t entry_count, entry_capacity; /* heap: the root's */
     bool bad_index;                     /* salvage: an index file that is none was passed over */
+    ckpt__ahead *ahead;                 /* borrowed: files that are read before they are asked for; NULL: none are */
 } ckpt__folder_reader;
 
 /* Reads one member by its own format; *part's root is a dict, of tensors too where its file is flat. */

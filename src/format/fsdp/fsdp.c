@@ -151,6 +151,21 @@ static ckpt_status read_file(ckpt__fsdp *f, ckpt__fsdp_file *file, ckpt_error *e
 
 /* ---- all files */
 
+static ckpt_status read_files(ckpt__fsdp *f, ckpt_error *err)
+{
+    const char **names = calloc(f->count + 1, sizeof *names);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; names && i < f->count; i++)
+        names[i] = f->files[i].name;
+    f->reader.ahead = names ? ckpt__ahead_new(f->request, names, f->count) : NULL;
+    for (size_t i = 0; status == CKPT_OK && i < f->count; i++)
+        status = read_file(f, &f->files[i], err);
+    ckpt__ahead_free(f->reader.ahead);
+    f->reader.ahead = NULL;
+    free(names);
+    return status;
+}
+
 /* The ranks from `from` to before `to` have no file beside `like`. */
 static ckpt_status say_missing(ckpt__fsdp *f, const ckpt__fsdp_file *like, int64_t from, int64_t to, ckpt_error *err)
 {
@@ -432,8 +447,8 @@ static ckpt_status make_root(ckpt__fsdp *f, size_t others, ckpt_error *err)
 static ckpt_status make_index(ckpt__fsdp *f, ckpt__folder *folder, ckpt_error *err)
 {
     ckpt_status status = list_files(f, folder, err);
-    for (size_t i = 0; status == CKPT_OK && i < f->count; i++)
-        status = read_file(f, &f->files[i], err);
+    if (status == CKPT_OK)
+        status = read_files(f, err);
     for (size_t i = 0; status == CKPT_OK && i < f->count; i += group_size(f, i))
         status = check_group(f, i, group_size(f, i), err);
     if (status == CKPT_OK)
