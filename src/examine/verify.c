@@ -243,6 +243,8 @@ static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_v
         status = ckpt__verifier_payloads(v, err);
     }
     if (status == CKPT_OK)
+        status = ckpt__verifier_replicas(v, err);
+    if (status == CKPT_OK)
         status = note_integrity(v, err);
     v->source = own;
     v->index = NULL;

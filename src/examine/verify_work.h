@@ -32,4 +32,6 @@ bool ckpt__verifier_file_is_whole(const ckpt__verifier *v, uint32_t file);
 
 /* verify_payloads.c: reads the payloads of the open checkpoint. */
 ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err);
+/* verify_replicas.c: once those are checked, the pieces that several files have. */
+ckpt_status ckpt__verifier_replicas(ckpt__verifier *v, ckpt_error *err);
 #endif

@@ -24,6 +24,35 @@ static void fill(ckpt_naming *n)
     }
 }
 
+/* The entry's tensor is a row that has another entry's name: one tensor that stands at several places. */
+static bool is_elsewhere(const ckpt_naming *n, const ckpt__canon_entry *e)
+{
+    return e->is_tensor && !e->outside && e->tensor < n->count && n->rows[e->tensor].name.data != e->name.data;
+}
+
+/* The places have rows of their own, by the names that they have in the file. */
+static ckpt_status fill_places(ckpt_naming *n, const ckpt__index *x, ckpt_error *err)
+{
+    size_t first = 0, row;
+    int put = 0;
+    while (first < n->canon->count && !is_elsewhere(n, &n->canon->entries[first]))
+        first++;
+    if (first == n->canon->count)
+        return CKPT_OK;
+    ckpt__hash *by_name = ckpt__hash_new(n->count);
+    for (size_t i = 0; by_name && put >= 0 && i < n->count; i++)
+        put = ckpt__hash_put(by_name, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL);
+    for (size_t i = first; by_name && put >= 0 && i < n->canon->count; i++) {
+        const ckpt__canon_entry *e = &n->canon->entries[i];
+        if (is_elsewhere(n, e) && ckpt__hash_get(by_name, e->own.data, e->own.size, &row) && !n->rows[row].name.data &&
+            ckpt__same_view(&x->tensors[row], &x->tensors[e->tensor]))
+            n->rows[row] = (ckpt_canonical){e->name, e->param, e->state_key, e->group, e->role};
+    }
+    const bool good = by_name && put >= 0;
+    ckpt__hash_free(by_name);
+    return good ? CKPT_OK : ckpt__fail_memory(err, "names", n->count);
+}
+
 ckpt_status ckpt_naming_new(const ckpt_reader *reader, const ckpt_naming_options *options, ckpt_naming **out,
                             ckpt_report *report, ckpt_error *err)
 {
@@ -53,9 +82,10 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const ckpt_naming_options
     n->count = reader->index->tensor_count;
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = ckpt__canon_build(reader->index, &hints, &n->canon, report, &why);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK) {
         fill(n);
-    else if (status == CKPT_E_MISMATCH && !own.param_name_count && !own.assume_order)
+        status = fill_places(n, reader->index, &why);
+    } else if (status == CKPT_E_MISMATCH && !own.param_name_count && !own.assume_order)
         status = !report || ckpt__report_add(report, CKPT_SEVERITY_WARNING, "source-ambiguous", NULL, NULL, "%s",
                                              why.message)
                      ? CKPT_OK

@@ -349,6 +349,8 @@ static ckpt_status make(making *m, size_t tensor)
 
 /* ---- all rows */
 
+static const size_t away = SIZE_MAX / 2; /* from here on: a number that a value has for good */
+
 typedef struct filler {
     ckpt__fsdp *f;
     size_t *now; /* heap: by the number that a value has, 1 + that of its row; 0: none yet, SIZE_MAX: left out */
@@ -447,11 +449,36 @@ static ckpt_status copy_rows(filler *l, size_t from, const ckpt_tensor_info *nam
     return CKPT_OK;
 }
 
+/* The steps of a parameter, whose value stands at this place alone (merge.c): where another place has the same tensor, it gets a
+ * storage of its own, of the same bytes. */
+static ckpt_status add_count(filler *l, const ckpt_visit *visit)
+{
+    ckpt__index *x = l->f->index;
+    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
+    const size_t row = x->tensor_count, from = v->tensor - CKPT__FSDP_COUNTS;
+    ckpt_tensor_info named = {.inside = false};
+    ckpt_status status = copy_path(x->arena, visit, &named) < 0 ? ckpt__fsdp_no_memory(l->err) : CKPT_OK;
+    if (status == CKPT_OK)
+        status = copy_rows(l, from, &named);
+    if (status == CKPT_OK && l->now[from] && x->tensors[row].whole) {
+        ckpt__storage *s = ckpt__index_add_storage(x);
+        if (!s)
+            return ckpt__fsdp_no_memory(l->err);
+        *s = x->storages[x->tensors[row].storage];
+        x->tensors[row].storage = (uint32_t)(x->storage_count - 1);
+    }
+    l->now[from] = l->now[from] ? l->now[from] : row + 1;
+    v->tensor = away + row;
+    return status;
+}
+
 static int on_visit(void *ctx, const ckpt_visit *visit)
 {
     filler *l = ctx;
     ckpt__index *x = l->f->index;
     const ckpt_value *v = visit->value;
+    if (v->kind == CKPT_V_TENSOR && v->tensor >= CKPT__FSDP_COUNTS && v->tensor < away)
+        return add_count(l, visit);
     if (v->kind != CKPT_V_TENSOR || v->tensor >= l->count)
         return CKPT_OK;
     const size_t row = x->tensor_count, split = v->tensor - l->f->row_count;
@@ -482,7 +509,6 @@ static int on_number(void *ctx, const ckpt_visit *visit)
 {
     const filler *l = ctx;
     ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
-    const size_t away = SIZE_MAX / 2;
     if (v->kind != CKPT_V_TENSOR)
         return CKPT_OK;
     if (l->final)

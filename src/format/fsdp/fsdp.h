@@ -47,6 +47,9 @@ typedef struct ckpt__fsdp_group {
     char key[40]; /* in the root: "model", "optimizer_1" */
 } ckpt__fsdp_group;
 
+/* A TENSOR value of this number + i is row i of the files until it is filled: one that shares no storage with another place. */
+#define CKPT__FSDP_COUNTS (SIZE_MAX / 4)
+
 /* What one rank has of a tensor. */
 typedef struct ckpt__fsdp_part {
     const ckpt__fsdp_file *file;

@@ -264,6 +264,53 @@ static ckpt_status put_own(ckpt__fsdp_own *own, const ckpt_value *key, const ckp
     return CKPT_OK;
 }
 
+/* A whole tensor of the model that ranks have, or the state of an optimizer that is not sharded: DDP's are the same on all. */
+static bool is_replica(const merger *m, const place *at, size_t one, size_t other)
+{
+    const ckpt__fsdp_kind kind = m->group->files[0].is.kind;
+    const ckpt_value *a = at->values[one], *b = at->values[other];
+    return kind == CKPT__FSDP_MODEL ? a->kind == CKPT_V_TENSOR && b->kind == CKPT_V_TENSOR
+                                    : kind == CKPT__FSDP_OPTIMIZER && is_text(at->key, "state");
+}
+
+static ckpt_status note_unlike(const merger *m, const place *at, size_t one, size_t other)
+{
+    char key[300] = "", name[400];
+    const ckpt__fsdp_file *a = &m->group->files[one], *b = &m->group->files[other];
+    if (at->key && at->key->kind == CKPT_V_STR)
+        ckpt__escape(key, sizeof key, at->key->text.data, at->key->text.size);
+    snprintf(name, sizeof name, "%s.%s", m->group->key, key);
+    bool good = ckpt__report_add(
+        m->f->index->findings, CKPT_SEVERITY_WARNING, "replicas-differ", name,
+        "make sure that the files are of one save; ranks that have drifted apart are a fault of the run, but for buffers "
+        "that each keeps for itself",
+        "rank %lld has all of it in %s and rank %lld in %s, and not the same: each rank's own is under rank_%lld, rank_%lld, "
+        "...",
+        (long long)a->is.rank, a->name, (long long)b->is.rank, b->name, (long long)a->is.rank, (long long)b->is.rank);
+    good = good && ckpt__report_detail(m->f->index->findings, b->name, NULL, NULL, 0);
+    return good ? CKPT_OK : ckpt__fsdp_no_memory(m->err);
+}
+
+/* Steps that a parameter's moments have. */
+static bool is_count(const merger *m, const place *at)
+{
+    return m->group->files[0].is.kind == CKPT__FSDP_OPTIMIZER && is_text(at->key, "step") &&
+           at->values[first_of(m, at)]->kind == CKPT_V_TENSOR;
+}
+
+/* FSDP1 has one for all parameters of a unit, and files have it at the place of each. An optimizer that is not sharded counts each by
+ * itself, in place: one that several share would be counted several times a step. So each place gets a value of its own, which
+ * gets a storage of its own (fill.c). */
+static ckpt_status copy_count(const merger *m, const ckpt_value **value)
+{
+    ckpt_value *own = ckpt__value_new(m->f->index->arena, CKPT_V_TENSOR);
+    if (!own)
+        return ckpt__fsdp_no_memory(m->err);
+    own->tensor = CKPT__FSDP_COUNTS + (*value)->tensor;
+    *value = own;
+    return CKPT_OK;
+}
+
 static ckpt_status merge_value(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
 {
     const size_t first = first_of(m, at);
@@ -273,10 +320,12 @@ static ckpt_status merge_value(const merger *m, const place *at, const ckpt_valu
         if (m->f->request->salvage)
             status = find_whole(m, at, &whole);
         *out = at->values[whole];
-        return status;
+        return status == CKPT_OK && is_count(m, at) ? copy_count(m, out) : status;
     }
     if (status == CKPT_OK && is_step(m, at, first, other))
         status = mixed(m, at, first, other);
+    if (status == CKPT_OK && is_replica(m, at, first, other))
+        status = note_unlike(m, at, first, other);
     for (size_t i = first; status == CKPT_OK && i < m->group->count; i++)
         if (at->values[i])
             status = put_own(&own[i], at->key, at->values[i], m->err);

@@ -34,6 +34,9 @@ typedef struct run {
     bool old, blind;   /* the mesh is a tensor, as before torch 2.9; no rank knows its coordinate */
     int liar, shorter; /* 1 + a rank that says it is rank 0; 1 + a rank whose tensors lack their last row */
     int64_t mesh_says; /* instead of the first size */
+    int drifted;       /* 1 + a rank whose tensors' first element is another than that of its replicas */
+    int own_seen;      /* 1 + a rank that has another `seen` */
+    bool one_step;     /* all parameters have the steps of the first: one tensor, as FSDP1's units have it */
 } run;
 
 static float value_of(int tensor, int64_t i)
@@ -215,6 +218,7 @@ static void put_dtensor(torch_file *t, const run *r, int rank, int tensor)
     PUT(b, "N}(");
     put_str(b, "_local_tensor");
     put_local(t, tensor, l, rows, rank + 1 == r->shorter && rows[0].count > 1);
+    t->data[t->count - 1][0] += rank + 1 == r->drifted ? 0.25F : 0;
     put_str(b, "_spec");
     begin_object(b, "torch.distributed.tensor._dtensor_spec", "DTensorSpec");
     put_str(b, "mesh");
@@ -238,7 +242,7 @@ static void write_model(const char *path, const run *r, int rank)
         put_dtensor(t, r, rank, i);
     }
     put_str(&t->pickle, "seen");
-    torch_tensor(t, 1, 3, 0, 7);
+    torch_tensor(t, 1, 3, 0, rank + 1 == r->own_seen ? 8 : 7);
     PUT(&t->pickle, "u");
     write_torch(path, t);
 }
@@ -254,7 +258,12 @@ static void write_optimizer(const char *path, const run *r, int rank, float step
         put_str(b, r->tensors[i].name);
         PUT(b, "}(");
         put_str(b, "step");
-        torch_tensor(t, 0, 0, 0, step);
+        if (r->one_step && i > 0)
+            PUT(b, "h\xC8");
+        else
+            torch_tensor(t, 0, 0, 0, step);
+        if (r->one_step && i == 0)
+            PUT(b, "q\xC8");
         put_str(b, "exp_avg");
         put_dtensor(t, r, rank, 10 + i);
         put_str(b, "exp_avg_sq");
@@ -461,6 +470,63 @@ END_TEST
 
 /* 9 rows over FSDP 4 x tensor parallel 2: the strides give rank (3, 0) a row that FSDP gives rank (3, 1). Over 2 x 3 x 2 both ways give
  * the same shapes, of other rows: FSDP's is the one that torch's full_tensor() knows. */
+/* ---- replicas */
+
+/* What verify finds of `code`: how often, and the first of it. */
+static size_t found_by_verify(const char *path, ckpt_report *report, const ckpt_finding **first)
+{
+    size_t count = 0;
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report_clear(report);
+    ck_assert_int_eq(ckpt_verify(path, NULL, &result, report, &err), CKPT_OK);
+    for (size_t i = 0; i < ckpt_report_count(report); i++)
+        if (strcmp(ckpt_report_get(report, i)->code, "replicas-differ") == 0 && count++ == 0)
+            *first = ckpt_report_get(report, i);
+    return count;
+}
+
+/* Four ranks, of which 0 and 2, and 1 and 3, have the same; each archive's CRCs are right. */
+START_TEST(replicas_that_differ_are_found)
+{
+    static const logical hybrid[] = {{"rows", 2, {7, 3}, {{'R', 0, 1}, {'S', 0, 1}}},
+                                     {"columns", 2, {3, 5}, {{'R', 0, 1}, {'S', 1, 1}}},
+                                     {"all", 1, {5, 0}, {{'R', 0, 1}, {'R', 0, 1}}},
+                                     {"scalar", 0, {0, 0}, {{'R', 0, 1}, {'R', 0, 1}}},
+                                     {"apart", 2, {8, 2}, {{'S', 0, 1}, {'S', 1, 1}}}};
+    run r = {.ndim = 2, .sizes = {2, 2}, .tensors = hybrid, .count = 5};
+    ckpt_report *report = ckpt_report_new();
+    const ckpt_finding *f = NULL;
+    write_run("same", &r);
+    expect_model(at("same"), &r);
+    ck_assert_uint_eq(found_by_verify(at("same"), report, &f), 0);
+    r.drifted = 1 + 3;
+    write_run("drifted", &r);
+    ck_assert_uint_eq(found_by_verify(at("drifted"), report, &f), 4);
+    ck_assert_str_eq(f->tensor, "model.rows");
+    ck_assert_int_eq(f->severity, CKPT_SEVERITY_WARNING);
+    ck_assert_ptr_nonnull(strstr(f->message, "pytorch_model_fsdp_0_rank1.bin and pytorch_model_fsdp_0_rank3.bin"));
+    ck_assert_str_eq(f->file, "pytorch_model_fsdp_0_rank3.bin");
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "replicas-differ", "model.all"));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "replicas-differ", "model.scalar"));
+    ck_assert_ptr_null(ckpt_report_find(report, "replicas-differ", "model.apart"));
+    ckpt_report_free(report);
+}
+END_TEST
+
+START_TEST(whole_tensors_that_differ_are_found)
+{
+    run r = {.ndim = 1, .sizes = {3}, .tensors = over_one, .count = 2, .own_seen = 1 + 1};
+    ckpt_report *report = ckpt_report_new();
+    const ckpt_finding *f = NULL;
+    write_run("seen", &r);
+    ck_assert_uint_eq(found_by_verify(at("seen"), report, &f), 1);
+    ck_assert_str_eq(f->tensor, "model.seen");
+    ck_assert_ptr_nonnull(strstr(f->message, "rank0.bin and rank 1 in"));
+    ck_assert_str_eq(f->file, "pytorch_model_fsdp_0_rank1.bin");
+    ckpt_report_free(report);
+}
+END_TEST
+
 START_TEST(fsdp_cuts_what_tensor_parallel_left)
 {
     static const logical two[] = {{"w", 1, {9, 0}, {{'T', 0, 2}, {'S', 0, 1}}}},
@@ -561,6 +627,37 @@ START_TEST(an_optimizer_and_what_each_rank_has_of_its_own)
     ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
     ck_assert_str_eq(s.producer, "verl");
     ckpt_summary_clear(&s);
+}
+END_TEST
+
+/* As FSDP1 writes it: an optimizer that is not sharded counts in place, so what it loads must not be one tensor. */
+START_TEST(steps_that_are_one_tensor_become_several)
+{
+    const run r = {.ndim = 1, .sizes = {2}, .tensors = over_one, .count = 4, .one_step = true};
+    ckpt_migrate_options options = CKPT_MIGRATE_OPTIONS_INIT;
+    int64_t storages[4] = {-1, -1, -1, -1};
+    mkdir(at("s"), 0700);
+    for (int rank = 0; rank < 2; rank++) {
+        write_model(at("s/model_world_size_2_rank_%d.pt", rank), &r, rank);
+        write_optimizer(at("s/optim_world_size_2_rank_%d.pt", rank), &r, rank, 6, 0);
+    }
+    options.to = "torch";
+    options.verify = true;
+    ck_assert_msg(ckpt_migrate(at("s"), at("steps.pt"), &options, NULL, &err) == CKPT_OK, "%s", err.message);
+    ck_assert_int_eq(open_with(at("steps.pt"), NULL), CKPT_OK);
+    ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 4 + 1 + 3 * 4);
+    for (int i = 0; i < 4; i++) {
+        char name[80];
+        float step = 0;
+        size_t number;
+        snprintf(name, sizeof name, "optimizer.state.%s.step", over_one[i].name);
+        ck_assert_int_eq(ckpt_reader_find(reader, name, strlen(name), &number, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_reader_read(reader, number, &step, sizeof step, &err), CKPT_OK);
+        ck_assert(step == 6);
+        storages[i] = ckpt_reader_tensor(reader, number)->storage;
+        for (int k = 0; k < i; k++)
+            ck_assert_int_ne(storages[k], storages[i]);
+    }
 }
 END_TEST
 
@@ -816,11 +913,14 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, the_parts_of_all_ranks_are_one_tensor);
     tcase_add_test(t, a_mesh_of_two_dimensions_cuts_twice);
+    tcase_add_test(t, replicas_that_differ_are_found);
+    tcase_add_test(t, whole_tensors_that_differ_are_found);
     tcase_add_test(t, fsdp_cuts_what_tensor_parallel_left);
     tcase_add_test(t, meshes_of_older_torch_are_read);
     tcase_add_test(t, shards_of_fsdp1_are_one_tensor);
     tcase_add_test(t, flat_parameters_are_said_to_be_flat);
     tcase_add_test(t, an_optimizer_and_what_each_rank_has_of_its_own);
+    tcase_add_test(t, steps_that_are_one_tensor_become_several);
     tcase_add_test(t, it_becomes_a_file_of_torch);
     tcase_add_test(t, what_lies_beside_goes_along);
     tcase_add_test(t, a_rank_without_its_file_is_named);
