@@ -856,6 +856,37 @@ START_TEST(a_split_without_end_is_refused)
 }
 END_TEST
 
+/* Numbers of ranks by the files' names, and files that are none. */
+START_TEST(ranks_that_cannot_be_are_refused)
+{
+    static const char *const names[] = {"model_world_size_999999999_rank_0.pt",
+                                        "model_world_size_999999999_rank_999999998.pt",
+                                        "pytorch_model_fsdp_0_rank999999999.bin", "model_world_size_2_rank_7.pt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        anew();
+        mkdir(at("c"), 0700);
+        write_model(at("c/%s", names[i]), &two_ranks, 0);
+        ck_assert_int_lt(open_with(at("c"), NULL), 0);
+        ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
+        options.leave_damaged = true;
+        (void)open_with(at("c"), &options); /* it ends, and with few findings */
+        ck_assert(!reader || ckpt_report_count(ckpt_reader_findings(reader)) < 100);
+    }
+    for (int kind = 0; kind < 3; kind++) {
+        anew();
+        write_run("c", &two_ranks);
+        const char *path = model_path("c", 1);
+        ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(kind == 0   ? mkfifo(path, 0600)
+                         : kind == 1 ? symlink("/dev/zero", path)
+                                     : mkdir(path, 0700),
+                         0);
+        ck_assert_int_lt(open_with(at("c"), NULL), 0);
+        ck_assert_msg(strstr(err.object, "rank1") || strstr(err.message, "rank1"), "%s: %s", err.object, err.message);
+    }
+}
+END_TEST
+
 START_TEST(shards_that_lie_wrong_are_refused)
 {
     static const struct {
@@ -929,6 +960,7 @@ int main(void)
     tcase_add_test(t, a_file_that_is_cut_off_is_named);
     tcase_add_test(t, what_cannot_be_put_together_is_refused);
     tcase_add_test(t, a_split_without_end_is_refused);
+    tcase_add_test(t, ranks_that_cannot_be_are_refused);
     tcase_add_test(t, shards_that_lie_wrong_are_refused);
     tcase_add_test(t, an_allocation_that_fails_is_said);
     suite_add_tcase(s, t);
