@@ -33,6 +33,13 @@ try:
 except ImportError as e:
     checks.skip(f"torch with FSDP2 is not installed ({e})")
 
+try:
+    import transformers
+    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+except Exception as e:                          # it needs ray, tensordict and more
+    FSDPCheckpointManager = None
+    print(f"verl's own saver is not run: {type(e).__name__}: {e}")
+
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
 RESTORE = os.path.join(os.path.dirname(INSPECT), "../../tests/interop/restore_crc")
 STEPS, AFTER, WIDTH = 3, 3, 9
@@ -136,6 +143,17 @@ def rank_files(folder, model, optimizer, opt):
     dist.barrier()
 
 
+def verl_own(net, opt):
+    """What verl's own saver writes, as its trainer calls it."""
+    net.config, net.can_generate = transformers.PretrainedConfig(), lambda: False
+    schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1.0)
+    FSDPCheckpointManager(model=net, optimizer=opt, lr_scheduler=schedule).save_checkpoint(f"verl/global_step_{STEPS}/actor", global_step=STEPS)
+    del net.config, net.can_generate
+    if dist.get_rank() == 0:
+        with open("verl/latest_checkpointed_iteration.txt", "w") as f:
+            f.write(str(STEPS))
+
+
 def save_all(case, net, opt):
     """{folder: what its names are} of all that this case saves."""
     model, optim = get_state_dict(net, opt)
@@ -150,7 +168,16 @@ def save_all(case, net, opt):
     bare = net.module if case == "ddp" else net
     if not case.startswith("fsdp1"):
         rank_files(f"{case}-ranks", bare.state_dict(), opt.state_dict(), opt)
-        return saved | {f"{case}-ranks": "numbers"}
+        saved[f"{case}-ranks"] = "numbers"
+        if case == "fsdp2" and FSDPCheckpointManager:
+            verl_own(net, opt)
+            saved[f"verl/global_step_{STEPS}/actor"] = "numbers"
+        if case == "hsdp":                      # the replica that rank 3 has of its part drifts
+            state = copy.deepcopy(bare.state_dict())
+            if dist.get_rank() == 3:
+                state["up.weight"].to_local().add_(1)
+            rank_files("hsdp-drift", state, opt.state_dict(), opt)
+        return saved
     with FullyShardedDataParallel.state_dict_type(net, StateDictType.SHARDED_STATE_DICT):
         rank_files(f"{case}-ranks", net.state_dict(), FullyShardedDataParallel.optim_state_dict(net, opt), opt)
         if case == "fsdp1-orig":                # verl's own: the optimizer's state as it is
@@ -349,6 +376,82 @@ def without_a_file(folder, name):
     os.rename("aside", f"{folder}/{name}")
 
 
+def drifted():
+    """Archives whose own CRCs are right, of ranks that have not the same bytes of one piece."""
+    status, doc = ask(INSPECT, "verify", "--json", "hsdp-drift")
+    said = [f for f in doc.get("findings", []) if f["code"] == "replicas-differ"]
+    check("hsdp-drift: the tensor and both files are named", len(said) == 1 and said[0]["tensor"] == "model.up.weight" and
+          all(f"model_world_size_4_rank_{r}.pt" in said[0]["message"] for r in (1, 3)), doc)
+
+
+# ---------------------------------------------------------------- SIGKILL
+
+def saves_on(rank, world, background, port):
+    """Saves a step after the other, as torchtitan names them, until it is killed."""
+    with open(os.devnull, "w") as quiet:
+        "-v" in sys.argv or os.dup2(quiet.fileno(), 2)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    torch.manual_seed(7)
+    net = Net(190)
+    fully_shard(net)
+    opt, last = torch.optim.AdamW(net.parameters(), lr=1e-3), None
+    for step in range(1, 10000):
+        opt.zero_grad()
+        net(torch.arange(5)).square().mean().backward()
+        opt.step()
+        model, optim = get_state_dict(net, opt)
+        state = {"model": model, "optimizer": optim, "train_state": {"step": step}}
+        if last:
+            last.result()
+        if background:
+            last = dcp.async_save(state, checkpoint_id=f"run/step-{step}")
+        else:
+            dcp.save(state, checkpoint_id=f"run/step-{step}")
+
+
+def killed(number, background, port):
+    """What is left: the newest step with a list is whole and is the one that is named; what is later is incomplete."""
+    what = f"kill {number}, {'in the background' if background else 'at once'}"
+    shutil.rmtree("run", ignore_errors=True)
+    rng = random.Random(number)
+    started = mp.start_processes(saves_on, (2, background, port), nprocs=2, start_method="fork", join=False)
+    until = time.monotonic() + 120
+    while not os.path.exists("run/step-2/.metadata") and time.monotonic() < until:
+        time.sleep(0.005)
+    time.sleep(rng.random() * 0.25)
+    for p in started.processes:
+        os.kill(p.pid, signal.SIGKILL)
+    for p in started.processes:
+        p.join()
+    steps = sorted((int(n[5:]) for n in os.listdir("run") if n.startswith("step-")), reverse=True)
+    whole = [n for n in steps if os.path.exists(f"run/step-{n}/.metadata")]
+    half = [n for n in steps if n not in whole]
+    status, doc = ask(INSPECT, "show", "--json", "run")
+    check(f"{what}: show resumes from step-{whole[0]}", status == 0 and f'"run/step-{whole[0]}"' in doc.get("resume", ""), (steps, whole, doc))
+    check(f"{what}: show says which are whole", {r["name"]: r["complete"] for r in doc.get("checkpoints", [])} == {f"step-{n}": n in whole for n in steps}, (steps, whole, doc))
+    for n in half:
+        status, doc = ask(INSPECT, "verify", "--json", f"run/step-{n}")
+        check(f"{what}: step-{n} is not whole", status != 0, doc)
+        status, doc = ask(INSPECT, "doctor", "--json", f"run/step-{n}")
+        check(f"{what}: doctor does not resume from step-{n}", status != 0, doc)
+    for n in whole[:3]:
+        status, doc = ask(INSPECT, "verify", "--json", f"run/step-{n}")
+        check(f"{what}: step-{n} is whole", status == 0, doc)
+    status, doc = ask(INSPECT, "doctor", "--json", f"run/step-{whole[0]}")
+    check(f"{what}: doctor resumes from step-{whole[0]}", status == 0 and doc.get("outcome") in ("resumes", None), doc)
+    return bool(half)
+
+
+def kills(port):
+    half = 0
+    for number in range(KILLS):
+        with section(f"kill {number}"):
+            half += killed(number, number % 2 == 1, port + number)
+    print(f"{half} of {KILLS} kills left a step that was not finished")
+
+
 def main():
     port = random.Random(os.getpid()).randrange(20000, 50000)
     with checks.scratch():
@@ -358,6 +461,9 @@ def main():
         for case in CASES:
             with section(case):
                 compare(case)
+        with section("drift"):
+            drifted()
+        kills(port + 10)
         with section("a file less"):
             without_a_file("hsdp-ranks", "model_world_size_4_rank_3.pt")
             without_a_file("fsdp2-tp-dcp", "__1_0.distcp")
