@@ -299,9 +299,9 @@ def restored(what, folder, got):
           {n for n in got if n.startswith(("model.", "optim"))} <= lines.keys(), done.stderr or sorted(got.keys() - lines.keys()))
 
 
-def loaded(file):
+def loaded(file, safe=True):
     """A training in one process, from a file of torch."""
-    held = torch.load(file, weights_only=True)
+    held = torch.load(file, weights_only=safe)
     net = made()
     opt = optimizer_of(net)
     net.load_state_dict(held["model"])
@@ -336,7 +336,7 @@ def goes_on(what, folder, truth, unsharded):
     done = checks.run(MIGRATE, "--to", "torch", "--verify", "--force", folder, out)
     if not check(f"{what}: --to torch", done.returncode == 0, done.stderr):
         return
-    ours = alone(*loaded(out), STEPS, AFTER, parts)
+    ours = alone(*loaded(out, not folder.startswith("verl")), STEPS, AFTER, parts)
     if folder.endswith(".pt"):                  # torch has one step for a unit's parameters there, which AdamW counts once for each
         peer = alone(*loaded(folder), STEPS, AFTER, parts)
         check(f"{what}: goes on as the file itself, bit by bit", ours == peer, f"{ours}, not {peer}")
@@ -384,6 +384,17 @@ def drifted():
           all(f"model_world_size_4_rank_{r}.pt" in said[0]["message"] for r in (1, 3)), doc)
 
 
+def steps_of_verl():
+    """A run as verl lays it out: a folder of each step, in which each model has its own. None is called damaged."""
+    for step in (9, 10):
+        shutil.copytree("fsdp2-ranks", f"verl-run/global_step_{step}/actor")
+    shutil.copytree("fsdp2-ranks", "verl-run/global_step_11/actor")
+    os.remove("verl-run/global_step_11/actor/optim_world_size_4_rank_2.pt")
+    status, doc = ask(INSPECT, "show", "--json", "verl-run")
+    check("a run of verl: each step's model", status == 0 and [(r["name"], r["complete"]) for r in doc.get("checkpoints", [])] ==
+          [("global_step_9/actor", True), ("global_step_10/actor", True), ("global_step_11/actor", False)], doc)
+
+
 # ---------------------------------------------------------------- SIGKILL
 
 def saves_on(rank, world, background, port):
@@ -393,6 +404,7 @@ def saves_on(rank, world, background, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
+    own = dist.new_group(backend="gloo")        # as torchtitan does it: the save and the training talk at the same time
     torch.manual_seed(7)
     net = Net(190)
     fully_shard(net)
@@ -406,7 +418,7 @@ def saves_on(rank, world, background, port):
         if last:
             last.result()
         if background:
-            last = dcp.async_save(state, checkpoint_id=f"run/step-{step}")
+            last = dcp.async_save(state, checkpoint_id=f"run/step-{step}", process_group=own)
         else:
             dcp.save(state, checkpoint_id=f"run/step-{step}")
 
@@ -463,6 +475,8 @@ def main():
                 compare(case)
         with section("drift"):
             drifted()
+        with section("a run of verl"):
+            steps_of_verl()
         kills(port + 10)
         with section("a file less"):
             without_a_file("hsdp-ranks", "model_world_size_4_rank_3.pt")

@@ -9,7 +9,7 @@
 #include "cli/inspect/show.h"
 #include "cli/report/report.h"
 
-enum { ENTRIES_MAX = 20000 };
+enum { ENTRIES_MAX = 20000, PARTS_MAX = 100 };
 
 /* ---- one of them */
 
@@ -33,7 +33,7 @@ static bool is_step_name(const char *name)
     return n > 1 && letter && name[n - 1] >= '0' && name[n - 1] <= '9';
 }
 
-/* The number at the end of a name without its suffix. */
+/* The number at the end of a name without its suffix; of "global_step_100/actor", which has none, that of the folder. */
 static int64_t number_of(const char *name)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
@@ -41,6 +41,12 @@ static int64_t number_of(const char *name)
     int64_t number = 0;
     while (at > 0 && base[at - 1] >= '0' && base[at - 1] <= '9')
         at--;
+    if (at == end && slash) {
+        base = name;
+        at = end = (size_t)(slash - name);
+        while (at > 0 && base[at - 1] >= '0' && base[at - 1] <= '9')
+            at--;
+    }
     for (size_t i = at; i < end && i < at + 18; i++)
         number = number * 10 + (base[i] - '0');
     return at < end ? number : -1;
@@ -112,6 +118,26 @@ static bool look_at_run(folder_item *it)
     return true;
 }
 
+/* A step that has a folder of each model that was trained: <run>/global_step_100/actor, .../critic (verl). */
+static bool holds_others(const char *path)
+{
+    bool found = false;
+    size_t looked = 0;
+    struct stat st;
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && !found && looked < PARTS_MAX && (d = readdir(dir)); looked++) {
+        ckpt_reader *reader = NULL;
+        char *below = d->d_name[0] == '.' ? NULL : joined(path, strlen(path), d->d_name);
+        if (below && stat(below, &st) == 0 && S_ISDIR(st.st_mode))
+            found = ckpt_reader_open(below, NULL, &reader, NULL) != CKPT_E_FORMAT;
+        ckpt_reader_close(reader);
+        free(below);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
 /* Names that files of any kind have too. */
 static bool is_common(const char *name)
 {
@@ -137,6 +163,8 @@ static bool look_at(folder_item *it, bool directory)
         folder_keep_text(it->why, sizeof it->why, err.message, strlen(err.message));
         if (directory && !known && look_at_run(it))
             return true;
+        if (directory && !known && one && holds_others(it->path))
+            return false;
         const char *layout = directory && status == CKPT_E_UNSUPPORTED ? ckpt_layout_of(it->path) : NULL;
         if (layout)
             folder_keep_text(it->format, sizeof it->format, layout, strlen(layout));
@@ -232,7 +260,7 @@ static void free_names(char **names, size_t count)
     free(names);
 }
 
-/* A trainer's own folder for them: <run>/checkpoints/checkpoint_0, <version>/checkpoints/epoch=1.ckpt. */
+/* A trainer's own folder for them: <run>/checkpoints/checkpoint_0, <version>/checkpoints/epoch=1.ckpt, global_step_100/actor. */
 static void gather_below(folder_list *l, const char *name)
 {
     size_t count;
@@ -258,7 +286,8 @@ static void gather(folder_list *l)
     char **names = names_in(l, l->path, &count);
     for (size_t i = 0; i < count; i++) {
         bool wanted = !l->steps_only || is_step_name(names[i]);
-        if (wanted && !add(l, names[i], &directory) && directory && strcmp(names[i], "checkpoints") == 0)
+        if (wanted && !add(l, names[i], &directory) && directory &&
+            (strcmp(names[i], "checkpoints") == 0 || is_step_name(names[i])))
             gather_below(l, names[i]);
     }
     free_names(names, count);
