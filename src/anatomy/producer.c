@@ -155,8 +155,14 @@ static const ckpt__producer
         {"DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>", .step = "global_steps",
          .resume =
              "engine.load_checkpoint(\"{path}\")  # \"checkpoint\": {\"load_universal\": true} in its configuration"},
-    trainer_deepspeed = {"the HF Trainer with DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>",
-                         .step = "global_steps", .resume = "trainer.train(resume_from_checkpoint=\"{path}\")"},
+    trainer_deepspeed = {"the HF Trainer with DeepSpeed",
+                         CKPT_LOADER_CKPT,
+                         .version = "ds_version>",
+                         .step = "global_steps",
+                         .epoch = "trainer_state.json/epoch",
+                         .score = "trainer_state.json/best_metric",
+                         .metric = "training_args.bin/metric_for_best_model",
+                         .resume = "trainer.train(resume_from_checkpoint=\"{path}\")"},
     accelerate_deepspeed = {"accelerate with DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>",
                             .step = "global_steps", .resume = "accelerator.load_state(\"{path}\")"},
     lightning_deepspeed = {"Lightning with DeepSpeed",
@@ -165,6 +171,13 @@ static const ckpt__producer
                            .step = "global_step",
                            .epoch = "epoch",
                            .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
+    /* what its FSDP and model-parallel strategies write beside torch's list (strategies/fsdp.py, model_parallel.py) */
+    lightning_sharded = {"Lightning",
+                         CKPT_LOADER_CKPT,
+                         .version = "meta.pt/pytorch-lightning_version>",
+                         .step = "meta.pt/global_step",
+                         .epoch = "meta.pt/epoch",
+                         .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
     verl = {"verl", CKPT_LOADER_CKPT, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
     accelerate_fsdp = {"accelerate", CKPT_LOADER_CKPT, .resume = "accelerator.load_state(\"{path}\")"},
     ranks = {NULL, CKPT_LOADER_CKPT, .resume = "the program that saved it, with as many ranks"},
@@ -214,6 +227,8 @@ static const ckpt__producer *of_keras(const ckpt__index *index)
 /* Of lists and records, or of safetensors alone. */
 static const ckpt__producer *of_ranks(const ckpt__index *index)
 {
+    if (ckpt__producer_fits(index->root, "meta.pt/pytorch-lightning_version:str"))
+        return &lightning_sharded;
     for (size_t i = 0; i < index->storage_count; i++)
         if (index->storages[i].extent.coding == CKPT__NESTED)
             return &dcp;

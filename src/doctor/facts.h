@@ -119,12 +119,13 @@ typedef enum ckpt__fact {
     CKPT__ADAPTER_TARGET, /* tensors of module {a}, which the settings do not name */
     CKPT__ADAPTER_DORA,
     CKPT__ADAPTER_NO_DORA,
-    CKPT__GROUPS_FEWER,     /* the HF Trainer makes two groups */
-    CKPT__FILE_MISSING,     /* of accelerate or the HF Trainer: {a} */
-    CKPT__RANK_STATES_SAID, /* states of {a} ranks; how many resume was not said */
-    CKPT__RANK_STATES,      /* states of {a} ranks, and {b} resume */
-    CKPT__RANK_STATES_MORE, /* each rank finds its own, and some are left */
-    CKPT__DEVICE_STATES,    /* RNG states of {a} devices, and {b} are there */
+    CKPT__GROUPS_FEWER,       /* the HF Trainer makes two groups */
+    CKPT__FILE_MISSING,       /* of accelerate or the HF Trainer: {a} */
+    CKPT__RANK_STATES_SAID,   /* states of {a} ranks; how many resume was not said */
+    CKPT__RANK_STATES,        /* states of {a} ranks, and {b} resume */
+    CKPT__RANK_STATES_MORE,   /* each rank finds its own, and some are left */
+    CKPT__MOMENTS_NOT_LOADED, /* accelerate does not load those of FSDP 1 */
+    CKPT__DEVICE_STATES,      /* RNG states of {a} devices, and {b} are there */
     CKPT__NON_FINITE,
     CKPT__POLICY_BREACH,
     CKPT__COLLISION,

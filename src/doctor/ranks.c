@@ -248,6 +248,49 @@ static bool reads_torch(const ckpt__examination *p)
     return ckpt__format_of(p->inner)->torch_loads || ckpt__in_files(p->inner);
 }
 
+static bool is_sorted(const ckpt_value *last, const ckpt_value *v)
+{
+    if (!last)
+        return true;
+    const size_t least = last->text.size < v->text.size ? last->text.size : v->text.size;
+    const int order = memcmp(last->text.data, v->text.data, least);
+    return order < 0 || (order == 0 && last->text.size <= v->text.size);
+}
+
+/* FSDP 1 lists the states by the sorted names of their parameters (torch/distributed/fsdp/_optim_utils.py, _optim_state_dict), FSDP 2
+ * in the order of the groups. False: it is of FSDP 2, or both orders are the same. */
+static bool is_of_fsdp1(const ckpt_value *optimizer)
+{
+    const ckpt_value *state = ckpt_value_get(optimizer, "state"), *groups = ckpt_value_get(optimizer, "param_groups");
+    const ckpt_value *last = NULL;
+    bool sorted = state && state->kind == CKPT_V_DICT && groups && groups->kind == CKPT_V_LIST, same = true;
+    for (size_t i = 0; sorted && i < state->entry_count; i++) {
+        const ckpt_value *key = state->entries[i].key;
+        sorted = key->kind == CKPT_V_STR && is_sorted(last, key);
+        last = key;
+    }
+    last = NULL;
+    for (size_t i = 0; sorted && i < groups->item_count; i++) {
+        const ckpt_value *names = ckpt_value_get(groups->items[i], "params");
+        for (size_t k = 0; names && names->kind == CKPT_V_LIST && k < names->item_count; k++) {
+            same = same && names->items[k]->kind == CKPT_V_STR && is_sorted(last, names->items[k]);
+            last = names->items[k];
+        }
+    }
+    return sorted && !same;
+}
+
+static void check_fsdp(ckpt__examination *p)
+{
+    const ckpt_value *root = p->index->root;
+    for (size_t i = 0; root && i < root->entry_count; i++) {
+        const ckpt_value *key = root->entries[i].key;
+        if (key->kind == CKPT_V_STR && ckpt__begins(key->text.data, "optimizer_") &&
+            is_of_fsdp1(ckpt_value_get(root->entries[i].value, "optimizer")))
+            ckpt__doctor_note(p, CKPT__MOMENTS_NOT_LOADED, NULL, none, key->text.data, NULL, NULL);
+    }
+}
+
 void ckpt__doctor_files(ckpt__examination *p)
 {
     bool weights = false;
@@ -270,6 +313,8 @@ void ckpt__doctor_files(ckpt__examination *p)
         ckpt__doctor_note(p, CKPT__FILE_MISSING, NULL, none, "optimizer.bin", NULL, NULL);
     if (accelerate && p->had_scheduler && !has_file(p, "scheduler.bin"))
         ckpt__doctor_note(p, CKPT__SCHEDULER_FILE_MISSING, NULL, none, NULL, NULL, NULL);
+    if (accelerate || trainer)
+        check_fsdp(p);
     if (trainer)
         check_trainer_files(p);
 }

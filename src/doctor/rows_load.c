@@ -470,6 +470,12 @@ const ckpt__row ckpt__rows_load[] = {
      .outcome = CKPT_OUTCOME_RESUMES, .code = "rank-state-count",
      .message = "there are states of {a} ranks for {c}, and {b} resume: each finds its own, and those of the others are lost",
      .fix = "resume with {a} ranks; or seed each rank anew: torch.manual_seed(seed + rank)"},
+    {.fact = CKPT__MOMENTS_NOT_LOADED, .loaders = CKPT__L_ACCELERATE | CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING,
+     .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "moments-not-loaded",
+     .message = "FSDP 1 wrote {a}, and accelerate 1.15 loads it only over a state that the optimizer has already: a new optimizer has none, so "
+                "its moments start at zero, without a word",
+     .fix = "resume with FSDP 2 (fsdp_version: 2), which loads them; or give the optimizer a state before the load: one optimizer.step() with "
+            "gradients of zero, and lr and weight_decay 0 in all groups"},
     {.fact = CKPT__DEVICE_STATES, .loaders = CKPT__L_ACCELERATE | CKPT__L_HF, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "rank-state-count",
      .message = "there are random states of {a} GPUs, and {b} are there: setting them fails, and {loader} goes on",

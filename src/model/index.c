@@ -215,7 +215,7 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
 
 bool ckpt__index_tell_layout(ckpt__index *x, const char *format, ...)
 {
-    char text[160];
+    char text[320];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

@@ -412,12 +412,41 @@ static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_ite
     json_end_object(&j);
 }
 
-static void look(folder_list *l, const command_line *o, bool steps_only)
+/* Tensors of the checkpoint that was read lie in it. */
+static bool is_part(const folder_item *it, const ckpt_reader *reader)
 {
+    const size_t n = strlen(it->name), count = ckpt_reader_tensor_count(reader);
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (t->file.data && t->file.size >= n && memcmp(t->file.data, it->name, n) == 0 &&
+            (t->file.size == n || t->file.data[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static void leave_parts(folder_list *l, const ckpt_reader *reader)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        if (is_part(&l->items[i], reader))
+            free_item(&l->items[i]);
+        else
+            l->items[kept++] = l->items[i];
+    }
+    l->count = kept;
+}
+
+/* reader: whose parts are left out; NULL: of none. */
+static void look(folder_list *l, const command_line *o, const ckpt_reader *reader)
+{
+    const bool steps_only = reader != NULL;
     *l = (folder_list){.o = o, .path = o->paths[0], .path_size = strlen(o->paths[0]), .steps_only = steps_only};
     while (l->path_size > 1 && l->path[l->path_size - 1] == '/')
         l->path_size--;
     gather(l);
+    if (reader)
+        leave_parts(l, reader);
     folder_judge(l);
     if (l->count > 1)
         qsort(l->items, l->count, sizeof *l->items, in_order);
@@ -442,12 +471,12 @@ static bool may_have(const command_line *o, size_t least)
     return found >= least;
 }
 
-void folder_beside(const command_line *o, json_out *j, size_t least)
+void folder_beside(const command_line *o, const ckpt_reader *reader, json_out *j, size_t least)
 {
     folder_list l;
     if (!may_have(o, least))
         return;
-    look(&l, o, true);
+    look(&l, o, reader);
     if (l.count < least) {
         free_list(&l);
         return;
@@ -482,7 +511,7 @@ static int folder_report(const folder_list *l, const folder_item *last, const ch
 int folder_show(const command_line *o)
 {
     folder_list l;
-    look(&l, o, false);
+    look(&l, o, NULL);
     int status = CLI_YES;
     if (l.no_memory) {
         status = cli_fail(&o->cli, "no-memory", "out of memory");

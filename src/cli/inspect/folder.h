@@ -39,6 +39,7 @@ void folder_judge(folder_list *l);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
 /* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the
- * member "checkpoints" (j NULL: as text). Nothing where there are fewer than `least`. */
-void folder_beside(const command_line *o, json_out *j, size_t least);
+ * member "checkpoints" (j NULL: as text). The parts of what the reader has read ("optimizer_0") are none. Nothing where there are
+ * fewer than `least`. */
+void folder_beside(const command_line *o, const ckpt_reader *reader, json_out *j, size_t least);
 #endif

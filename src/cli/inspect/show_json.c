@@ -173,7 +173,7 @@ void show_json(const show_picture *p)
     json_text(&j, "resume", resume);
     free(resume);
     if (show_may_hold(p))
-        folder_beside(p->o, &j, ckpt_reader_layout(p->reader) ? 2 : 1);
+        folder_beside(p->o, p->reader, &j, ckpt_reader_layout(p->reader) ? 2 : 1);
     cli_json_findings(&j, ckpt_reader_findings(p->reader), p->doctor, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }

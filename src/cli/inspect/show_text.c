@@ -329,5 +329,5 @@ void show_text(const show_picture *p)
     if (!c->quiet)
         text_resume(p);
     if (show_may_hold(p))
-        folder_beside(p->o, NULL, ckpt_reader_layout(p->reader) ? 2 : 1); /* one is what was read */
+        folder_beside(p->o, p->reader, NULL, ckpt_reader_layout(p->reader) ? 2 : 1); /* one is what was read */
 }

@@ -201,6 +201,11 @@ static ckpt_status read_distributed(ckpt__folder_reader *r, const ckpt__folder *
     if (status < 0)
         return give_up(r, f, m, status, &why, err);
     const ckpt_value *root = part->root;
+    const char *was = r->index->layout, *own = part->layout;
+    if (own && !ckpt__index_tell_layout(r->index, "%s%s%s: %s", was ? was : "", was ? "; " : "", m->name, own)) {
+        ckpt__index_free(part);
+        return ckpt__fail_memory(err, m->name, 0);
+    }
     status = ckpt__folder_absorb(r, part, m->name, false, err);
     return status == CKPT_OK ? ckpt__folder_put(r, m->name, root, err) : status;
 }
