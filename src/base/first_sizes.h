@@ -13,7 +13,7 @@
     X(ckpt_piece_info, 128)                                                                                            \
     X(ckpt_restore_options, 144)                                                                                       \
     X(ckpt_save_options, 48)                                                                                           \
-    X(ckpt_migrate_options, 384)                                                                                       \
+    X(ckpt_migrate_options, 392)                                                                                       \
     X(ckpt_migrate_totals, 72)                                                                                         \
     X(ckpt_guard_options, 56)                                                                                          \
     X(ckpt_run_options, 200)                                                                                           \

@@ -76,6 +76,8 @@ ckpt_status ckpt__decoder_open(ckpt__decoder *d, const ckpt__source *source, con
         return open_zstd(d, err);
     case CKPT__TURNED:
         return ckpt__joined_new(source, d->extent->found->part, 0, false, true, 0, &d->turned, err);
+    case CKPT__MADE:
+        return d->extent->maker->open(d->extent->maker, what, &d->made, err);
     }
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, what, "its bytes are coded in a way that is not known");
 }
@@ -86,6 +88,8 @@ void ckpt__decoder_close(ckpt__decoder *d)
         inflateEnd(&d->z);
     ckpt__zstd_free(d->zstd);
     ckpt__joined_free(d->turned);
+    if (d->made)
+        d->extent->maker->close(d->made);
     free(d->coded);
     memset(d, 0, sizeof *d);
 }
@@ -166,6 +170,8 @@ ckpt_status ckpt__decoder_read(ckpt__decoder *d, void *dst, size_t n, ckpt_error
     ckpt_status status = ckpt__extent_holds(d->extent, d->produced, n, d->what, err);
     if (d->turned && status == CKPT_OK)
         status = ckpt__joined_read(d->turned, d->produced, dst, n, err);
+    else if (d->made && status == CKPT_OK)
+        status = d->extent->maker->read(d->made, d->produced, dst, n, err);
     else if (d->zstd && status == CKPT_OK)
         status = unzstd_exactly(d, dst, n, err);
     else if (d->z_open && status == CKPT_OK)

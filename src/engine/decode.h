@@ -20,6 +20,7 @@ typedef struct ckpt__decoder {
     bool z_open, z_ended; /* z is in use: the extent is deflated; the coding's end was seen */
     ckpt__zstd *zstd;     /* owned: of a zstd frame; else NULL */
     struct ckpt__joined *turned; /* owned: of elements that are not in C order in their record; else NULL */
+    void *made;                  /* owned: of bytes that are computed; else NULL */
     unsigned char *coded;        /* heap, owned: CKPT__CODED_BLOCK bytes of input of a coded extent; else NULL */
 } ckpt__decoder;
 

@@ -29,7 +29,7 @@ struct ckpt__passes {
 
 bool ckpt__is_coded(const ckpt__extent *e)
 {
-    return !e->memory && e->coding != CKPT__STORED && e->coding != CKPT__TURNED &&
+    return !e->memory && e->coding != CKPT__STORED && e->coding != CKPT__TURNED && e->coding != CKPT__MADE &&
            (e->coding != CKPT__NESTED || e->nested->zstd);
 }
 

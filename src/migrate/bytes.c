@@ -178,7 +178,7 @@ ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, c
         if (e->memory)
             continue;
         status = ckpt__plan_source_runs(b->plan, (uint32_t)i, HOLE, add_run, &used, err);
-        out->bytes_read += used && ckpt__is_coded(e) ? e->length : used;
+        out->bytes_read += used && (ckpt__is_coded(e) || e->coding == CKPT__MADE) ? e->length : used;
         out->coded += used && ckpt__is_coded(e);
     }
     for (size_t i = 0; i < b->count; i++)

@@ -46,7 +46,7 @@ const char *ckpt__fate_why(ckpt__fate fate)
 
 const char *ckpt__own_code(ckpt__own own)
 {
-    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "resolved"};
+    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "merged", "resolved"};
     return codes[own];
 }
 

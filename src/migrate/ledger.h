@@ -25,6 +25,7 @@ typedef enum ckpt__own {
     CKPT__OWN_CUT,     /* the rest of its storage was lost (recover.c) */
     CKPT__OWN_CAST,    /* it has another dtype */
     CKPT__OWN_STRIDED, /* it has other strides than in the native file: those of the torch file (torch.c) */
+    CKPT__OWN_MERGED,  /* it is computed: an adapter is merged into it (adapter_match.c) */
     CKPT__OWN_RESOLVED /* it was conjugate or negated, and the target has no such views */
 } ckpt__own;
 

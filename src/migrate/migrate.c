@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include "base/first_sizes.h"
 #include "format/table.h"
+#include "migrate/adapter.h"
 #include "migrate/out.h"
 #include "migrate/rules.h"
 #include "migrate/torch.h"
@@ -66,7 +67,9 @@ static ckpt_status decide(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_select(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_check_order(m, err);
-    return status == CKPT_OK ? ckpt__migrate_weights(m, err) : status;
+    if (status == CKPT_OK)
+        status = ckpt__migrate_weights(m, err);
+    return status == CKPT_OK ? ckpt__migrate_adapter(m, err) : status;
 }
 
 /* The tree without that, as the target's program has it, under the target's names. */
@@ -137,7 +140,9 @@ void ckpt__migrate_forget_source(ckpt__migration *m)
     ckpt__canon_free(m->canon);
     ckpt__edits_free(m->edits);
     ckpt__index_free(m->index);
+    ckpt__adapter_close(m->adapter);
     ckpt_reader_close(m->reader);
+    m->adapter = NULL;
     m->edits = NULL;
     m->canon = NULL;
     m->index = m->from = NULL;
@@ -175,6 +180,7 @@ static void free_all(ckpt__migration *m)
     ckpt__canon_free(m->canon);
     ckpt__edits_free(m->edits);
     ckpt__index_free(m->index);
+    ckpt__adapter_close(m->adapter);
     ckpt_reader_close(m->reader);
     ckpt_map_free(m->map);
     ckpt__ledger_free(&m->ledger);

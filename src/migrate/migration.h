@@ -13,6 +13,9 @@
  *   select.c           --drop, --tensor, --role, --device: which tensors go along
  *   replace.c          --replace: tensors that stay behind, and keep their place in the optimizer
  *   weights.c          --weights-only and "hf": the model's weights alone
+ *   adapter.c          --merge-adapter: the adapter's settings and keys (adapter.h)
+ *   adapter_match.c    --merge-adapter: which tensors of the base it changes
+ *   lora.c             --merge-adapter: the merged rows, computed as they are read
  *   script.c           modules of libtorch in C++ and of TorchScript become flat dicts
  *   libtorch.c         optimizers of libtorch in C++ become optimizers of torch in Python, by position
  *   groups.c           a torch target: a group for moments without one, one step a parameter
@@ -110,14 +113,14 @@ typedef struct ckpt__migration {
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go; a prefix that no name has is no
                                    * error */
     bool group_made;              /* no parameter group was bound, and groups.c made one */
-    const ckpt_value
-        *saved_groups;   /* with group_made: a list of the groups that the source has, which name no parameters.
-                                     * NULL: it has none */
-    ckpt__ledger ledger; /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
-    ckpt__index *index;  /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
-    bool became_torch;   /* a native source now has the tree, the names and the format of the torch file whose
+    const ckpt_value *saved_groups; /* with group_made: a list of the groups that the source has, which name no
+                                   * parameters. NULL: it has none */
+    struct ckpt__adapter *adapter;  /* owned: --merge-adapter; NULL: not given. It goes with the source */
+    ckpt__ledger ledger;            /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
+    ckpt__index *index;             /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    bool became_torch; /* a native source now has the tree, the names and the format of the torch file whose
                                    * structure it keeps (torch.c) */
-    bool by_files;       /* with became_torch: that tree is a dict from the names of files to their contents */
+    bool by_files;     /* with became_torch: that tree is a dict from the names of files to their contents */
     const char **kept_names;
     size_t kept_name_count;       /* heap, strings in the arena of `from`: parameters in the order
                                                        * of the optimizer that the native source names. NULL: not
@@ -262,6 +265,9 @@ ckpt_status ckpt__plain_keys(ckpt__migration *m, const ckpt_value *v, ckpt_str n
 
 /* ---- flat.c: {name: tensor} of everything that goes along */
 ckpt_status ckpt__migrate_flat(ckpt__migration *m, const ckpt_value **out, ckpt_error *err);
+
+/* ---- adapter_match.c: --merge-adapter, when it is known what goes along */
+ckpt_status ckpt__migrate_adapter(ckpt__migration *m, ckpt_error *err);
 
 /* ---- script.c: archives of libtorch in C++ and of TorchScript */
 /* Modules, which are dicts in dicts, become flat dicts in the source's tree. */

@@ -2,6 +2,7 @@
  * model-00001-of-0000N.safetensors and model.safetensors.index.json, or one model.safetensors without an index
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
+#include "migrate/adapter.h"
 #include "migrate/torch.h"
 
 #include <sched.h>
@@ -294,7 +295,7 @@ static uint64_t known_memory(const writer *w, const ckpt__bytes *bytes)
 {
     const ckpt__migration *m = w->m;
     uint64_t sum = index_memory(m->from) + index_memory(m->index) + ckpt__arena_used(m->canon->arena) + m->kept.size +
-                   ckpt__bytes_memory(bytes);
+                   ckpt__bytes_memory(bytes) + ckpt__adapter_memory(m);
     for (size_t i = 0; i < w->count; i++) {
         const ckpt__recipe *r = w->files[i].recipe;
         if (r)

@@ -59,6 +59,14 @@ static size_t converted_twin(const placement *p, size_t tensor, ckpt_dtype to)
     return SIZE_MAX;
 }
 
+/* What is computed lies in no storage of the source. */
+ckpt_status ckpt__own_merged(placement *p, size_t i)
+{
+    if (p->m->ledger.rows[i].own != CKPT__OWN_MERGED)
+        return CKPT_OK;
+    return set_view(p, i, converted_twin(p, i, p->m->index->tensors[i].info.dtype), CKPT__OWN_MERGED);
+}
+
 ckpt_status ckpt__own_cast(placement *p, size_t i)
 {
     ckpt__migration *m = p->m;

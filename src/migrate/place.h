@@ -25,7 +25,8 @@ ckpt_status ckpt__place_storages(ckpt__placing *p);
 /* ---- own.c: does a tensor that goes along get a storage of its own? For each of the reasons of ckpt__own */
 
 ckpt_status ckpt__own_joined(ckpt__placing *p, size_t tensor); /* first of all */
-ckpt_status ckpt__own_cast(ckpt__placing *p, size_t tensor);   /* once names and tags are known, and then: */
+ckpt_status ckpt__own_merged(ckpt__placing *p, size_t tensor);
+ckpt_status ckpt__own_cast(ckpt__placing *p, size_t tensor); /* once names and tags are known, and then: */
 ckpt_status ckpt__own_cut(ckpt__placing *p, size_t tensor);
 ckpt_status ckpt__own_strided(ckpt__placing *p, size_t tensor);
 ckpt_status ckpt__own_resolved(ckpt__placing *p, size_t tensor);

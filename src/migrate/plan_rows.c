@@ -49,6 +49,10 @@ static void set_source(const row_maker *r, uint32_t storage, uint64_t begin, uin
         row->place = CKPT_MIGRATE_IN_MEMORY;
         return;
     }
+    if (e->coding == CKPT__MADE) {
+        row->place = CKPT_MIGRATE_COMPUTED;
+        return;
+    }
     if (source->directory && e->file < source->count)
         row->from_file = ckpt__s(source->files[e->file].name);
     if (e->coding == CKPT__STORED) {

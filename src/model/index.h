@@ -24,15 +24,25 @@
 
 /* STORED: the bytes as they are. NESTED: a record of a file holds them, and where in it is found out at first use
  * (model/nested.h). ZSTD and TURNED are what it may come to. ZLIB: deflated, with a header and the Adler-32 of the decoded
- * bytes (RFC 1950), which is compared whenever the last of them is decoded. */
+ * bytes (RFC 1950), which is compared whenever the last of them is decoded. MADE: nothing has them yet; whoever made the index computes
+ * them from the first to the last. */
 typedef enum ckpt__coding {
     CKPT__STORED = 0,
     CKPT__DEFLATE,
     CKPT__NESTED,
     CKPT__ZSTD,
     CKPT__TURNED,
-    CKPT__ZLIB
+    CKPT__ZLIB,
+    CKPT__MADE
 } ckpt__coding;
+
+/* Who computes the bytes of a MADE extent. Each open makes a state of its own, so several threads may each have one; its bytes are
+ * asked for in order. `what`: for messages. close: also of one whose open has failed, and of NULL. */
+typedef struct ckpt__maker {
+    ckpt_status (*open)(const struct ckpt__maker *maker, const char *what, void **state, ckpt_error *err);
+    ckpt_status (*read)(void *state, uint64_t at, void *dst, size_t n, ckpt_error *err); /* `at` never goes back */
+    void (*close)(void *state);
+} ckpt__maker;
 
 /* Where the bytes of one storage are. The extent exists because formats differ in this alone: the engine reads every payload by
  * its extent and needs to know no format.
@@ -62,11 +72,12 @@ typedef struct ckpt__extent {
         uint64_t offset;                        /* in a file: of the first coded byte */
         const struct ckpt__nested *nested;      /* of a NESTED one: its record */
         const struct ckpt__nested_place *found; /* of a ZSTD or TURNED one: the rest of what is known of it */
+        const ckpt__maker *maker;               /* of a MADE one: borrowed from whoever made the index */
         uint64_t
             allocation; /* of a device's memory: extents of one allocation have one number. What lies between two of
                                    * them may be read, never written. 0: nothing is known of its neighbours */
     };
-    uint64_t length; /* coded bytes in the file */
+    uint64_t length; /* coded bytes in the file; MADE: bytes that are read for it */
     uint64_t size;   /* decoded bytes */
 } ckpt__extent;
 

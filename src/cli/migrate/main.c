@@ -117,7 +117,7 @@ static int parse(job *b, int argc, char **argv)
     set_options(b, operands, count);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
-    const char *const files[] = {b->src, b->dst, o->param_names, o->map_location};
+    const char *const files[] = {b->src, b->dst, o->param_names, o->map_location, o->migrate.merge_adapter};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] && !cli_list_add(&c->about, files[i]))
             return cli_fail(c, "no-memory", "out of memory");
@@ -307,8 +307,9 @@ static int failed(job *b, const ckpt_report *report, const ckpt_error *err)
 /* What was done on the way, other than to a tensor. */
 static bool is_deed(const job *b, const ckpt_finding *f)
 {
-    static const char *const deeds[] = {"fix",     "plain",        "resolved", "reordered",    "tied",      "left-out",
-                                        "cut-out", "order-stated", "replaced", "tags-dropped", "step-made", "one-rank"};
+    static const char *const deeds[] = {"fix",       "plain",    "resolved",     "reordered", "tied",
+                                        "left-out",  "cut-out",  "order-stated", "replaced",  "tags-dropped",
+                                        "step-made", "one-rank", "adapter"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)

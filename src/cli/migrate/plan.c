@@ -68,7 +68,7 @@ static void put_changes(json_out *j, uint32_t change)
 static void put_source(json_out *j, const ckpt_migrate_source *r)
 {
     static const char *const whats[] = {NULL, "box", "replica", "storage", "shared", "nothing", "file"},
-                             *const places[] = {NULL, "file", "record", "memory"};
+                             *const places[] = {NULL, "file", "record", "memory", "computed"};
     json_object(j, NULL);
     json_text(j, "what", word_of(r->what, whats, sizeof whats / sizeof *whats));
     if (r->flat) {
@@ -152,6 +152,8 @@ static void put_row_text(const plan_out *p, const ckpt_migrate_source *r)
     }
     if (r->place == CKPT_MIGRATE_IN_MEMORY)
         fputs("the metadata", stdout);
+    else if (r->place == CKPT_MIGRATE_COMPUTED)
+        fputs("the source and the adapter, merged", stdout);
     else
         cli_put_str(stdout, r->from_file, own);
     if (r->place == CKPT_MIGRATE_IN_RECORD)

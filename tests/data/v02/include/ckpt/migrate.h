@@ -43,7 +43,8 @@ typedef enum ckpt_migrate_what {
 typedef enum ckpt_migrate_place {
     CKPT_MIGRATE_IN_FILE = 1, /* in a file, as they are */
     CKPT_MIGRATE_IN_RECORD,   /* in a record of a file that is compressed, or an archive of its own */
-    CKPT_MIGRATE_IN_MEMORY    /* in memory: in a pickle, or in metadata */
+    CKPT_MIGRATE_IN_MEMORY,   /* in memory: in a pickle, or in metadata */
+    CKPT_MIGRATE_COMPUTED     /* nowhere: they are computed, of a tensor of the source and an adapter's */
 } ckpt_migrate_place;
 
 /* Changes of the elements on the way, as bits: 0 is none. New ones may be added. */
@@ -116,7 +117,8 @@ typedef struct ckpt_migrate_row {
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
                              * "counted" "dead-state" "tied" "in-structure" "lost" */
     const char *why;        /* in words; NULL: it is written */
-    const char *storage;    /* why it has one of its own: "joined" "cut-out" "converted" "strided" "resolved"; NULL: it
+    const char
+        *storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "resolved"; NULL: it
                              * lies in the storage that it was read from, with what shares it */
 } ckpt_migrate_row;
 
@@ -204,6 +206,9 @@ typedef struct ckpt_migrate_options {
     ckpt_migrate_ledger ledger; /* gets what becomes of each tensor of the source, in the order of `list`, with its
                                  * parts, and then of those that were made: behind the rows of the plan, and before a
                                  * byte is written */
+    const char *
+        merge_adapter; /* a folder of PEFT with a LoRA adapter, which is merged into the weights as merge_and_unload does it on
+                                   * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
