@@ -35,7 +35,18 @@ typedef enum ckpt_loader {
     CKPT_LOADER_TORCH_CPP,
     CKPT_LOADER_LIGHTNING,
     CKPT_LOADER_ACCELERATE,
-    CKPT_LOADER_HF_TRAINER
+    CKPT_LOADER_HF_TRAINER,
+    /* the programs of sharded checkpoints, by the name of the format */
+    CKPT_LOADER_DCP,         /* torch.distributed.checkpoint.load */
+    CKPT_LOADER_DCP_HF,      /* the same with HuggingFaceStorageReader */
+    CKPT_LOADER_DEEPSPEED,   /* engine.load_checkpoint */
+    CKPT_LOADER_UNIVERSAL,   /* the same with "load_universal": true */
+    CKPT_LOADER_MEGATRON,    /* Megatron-LM, --ckpt-format torch */
+    CKPT_LOADER_TORCH_DIST,  /* Megatron-LM, --ckpt-format torch_dist */
+    CKPT_LOADER_FSDP,        /* each rank its own file of torch.save: verl, accelerate without DCP */
+    CKPT_LOADER_LLMC,        /* llm.c */
+    CKPT_LOADER_SAFETENSORS, /* safetensors.torch.load_file */
+    CKPT_LOADER_HF           /* from_pretrained */
 } ckpt_loader;
 const char *ckpt_loader_name(ckpt_loader loader); /* "hf-trainer" */
 bool ckpt_loader_from_name(const char *name, ckpt_loader *loader);
@@ -53,10 +64,13 @@ typedef struct ckpt_doctor_options {
     int load_weights_only;    /* torch.load(weights_only=...): 1 yes, -1 no, 0: that version's default */
     bool amp;                 /* the program has an enabled GradScaler (assumed when the file has a scaler's state) */
     uint64_t device_memory;   /* bytes that each device has; 0: not said */
-    int world;                /* how many ranks resume; 0: as many as saved */
+    int world;                /* how many ranks resume; 0: as many as saved, or as the mesh has */
     bool read_values;         /* look at the values too (non-finite): reads every byte */
     ckpt_progress progress;   /* of that */
     const char *assume_order; /* a known order of the optimizer's parameters, by its name (ckpt-map(5)); NULL: none */
+    /* "dp=2,tp=2": how the ranks that resume divide the work, slowest axis first; NULL: not said. Axes: dp (or dp_replicate, dp_shard,
+     * fsdp), tp, pp, cp, sp. Their product is the world's size. */
+    const char *mesh;
 } ckpt_doctor_options;
 #define CKPT_DOCTOR_OPTIONS_INIT CKPT_SIZED(ckpt_doctor_options)
 

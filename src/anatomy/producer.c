@@ -148,47 +148,50 @@ static const ckpt__producer
                    .resume = "model = keras.models.load_model(\"{path}\")"},
     keras_weights = {"Keras", CKPT_LOADER_CKPT, .version = "@keras_version>",
                      .resume = "model.load_weights(\"{path}\")"},
-    llmc = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
-    deepspeed = {"DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>", .step = "global_steps",
+    llmc = {"llm.c", CKPT_LOADER_LLMC, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
+    deepspeed = {"DeepSpeed", CKPT_LOADER_DEEPSPEED, .version = "ds_version>", .step = "global_steps",
                  .resume = "engine.load_checkpoint(\"{path}\")"},
     universal =
-        {"DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>", .step = "global_steps",
+        {"DeepSpeed", CKPT_LOADER_UNIVERSAL, .version = "ds_version>", .step = "global_steps",
          .resume =
              "engine.load_checkpoint(\"{path}\")  # \"checkpoint\": {\"load_universal\": true} in its configuration"},
     trainer_deepspeed = {"the HF Trainer with DeepSpeed",
-                         CKPT_LOADER_CKPT,
+                         CKPT_LOADER_HF_TRAINER,
                          .version = "ds_version>",
                          .step = "global_steps",
                          .epoch = "trainer_state.json/epoch",
                          .score = "trainer_state.json/best_metric",
                          .metric = "training_args.bin/metric_for_best_model",
                          .resume = "trainer.train(resume_from_checkpoint=\"{path}\")"},
-    accelerate_deepspeed = {"accelerate with DeepSpeed", CKPT_LOADER_CKPT, .version = "ds_version>",
+    accelerate_deepspeed = {"accelerate with DeepSpeed", CKPT_LOADER_ACCELERATE, .version = "ds_version>",
                             .step = "global_steps", .resume = "accelerator.load_state(\"{path}\")"},
     lightning_deepspeed = {"Lightning with DeepSpeed",
-                           CKPT_LOADER_CKPT,
+                           CKPT_LOADER_LIGHTNING,
                            .version = "pytorch-lightning_version>",
                            .step = "global_step",
                            .epoch = "epoch",
                            .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
     /* what its FSDP and model-parallel strategies write beside torch's list (strategies/fsdp.py, model_parallel.py) */
     lightning_sharded = {"Lightning",
-                         CKPT_LOADER_CKPT,
+                         CKPT_LOADER_LIGHTNING,
                          .version = "meta.pt/pytorch-lightning_version>",
                          .step = "meta.pt/global_step",
                          .epoch = "meta.pt/epoch",
                          .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
-    verl = {"verl", CKPT_LOADER_CKPT, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
-    accelerate_fsdp = {"accelerate", CKPT_LOADER_CKPT, .resume = "accelerator.load_state(\"{path}\")"},
-    ranks = {NULL, CKPT_LOADER_CKPT, .resume = "the program that saved it, with as many ranks"},
+    verl = {"verl", CKPT_LOADER_FSDP, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
+    accelerate_fsdp = {"accelerate", CKPT_LOADER_ACCELERATE, .resume = "accelerator.load_state(\"{path}\")"},
+    ranks = {NULL, CKPT_LOADER_FSDP, .resume = "the program that saved it, with as many ranks"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
-    megatron = {"Megatron", CKPT_LOADER_CKPT, .step = "iteration",
+    megatron = {"Megatron", CKPT_LOADER_MEGATRON, .step = "iteration",
                 .precision = "args/bf16=True>bf16|args/fp16=True>fp16", .resume = "pretrain_gpt.py --load \"{path}\""},
+    megatron_dist = {"Megatron", CKPT_LOADER_TORCH_DIST, .step = "iteration",
+                     .precision = "args/bf16=True>bf16|args/fp16=True>fp16",
+                     .resume = "pretrain_gpt.py --load \"{path}\""},
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
-    dcp = {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
+    dcp = {"torch.distributed.checkpoint", CKPT_LOADER_DCP,
            .resume = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")"},
     dcp_shards =
-        {"torch.distributed.checkpoint", CKPT_LOADER_CKPT,
+        {"torch.distributed.checkpoint", CKPT_LOADER_DCP_HF,
          .resume =
              "torch.distributed.checkpoint.load(state_dict, storage_reader=HuggingFaceStorageReader(\"{path}\"))"},
     several_files = {NULL, CKPT_LOADER_TORCH, .resume = RESTORE}, unknown = {NULL, CKPT_LOADER_CKPT, .resume = RESTORE};
@@ -279,7 +282,7 @@ static const ckpt__producer *without_row(const ckpt__index *index)
     if (ckpt__format_of(index)->family == CKPT__FAMILY_DEEPSPEED)
         return of_deepspeed(index);
     if (ckpt__format_of(index)->family == CKPT__FAMILY_MEGATRON)
-        return &megatron;
+        return ckpt__format_of(index)->sharded == CKPT__SHARDED_TORCH_DIST ? &megatron_dist : &megatron;
     if (root && !root->class_name.data && ckpt__index_is_directory(index) && root->entry_count > 0)
         first = root->entries[0].value; /* the first file's */
     if (first && ckpt__is_scripted_class(first->class_name))

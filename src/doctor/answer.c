@@ -10,8 +10,9 @@ static const ckpt_str none = {NULL, 0};
 
 ckpt__situation ckpt__doctor_situation(const ckpt__examination *p)
 {
-    ckpt__situation s = {0, 0, 0, 0, 0, 0};
+    ckpt__situation s = {0, 0, 0, 0, 0, 0, 0};
     s.program = ckpt__kind_bit(p->options->optimizer);
+    s.inside = p->inside;
     s.amp = p->result->amp ? CKPT__AMP : CKPT__NO_AMP;
     return s;
 }
@@ -26,7 +27,7 @@ static bool fits_but_version(const ckpt__examination *p, const ckpt__row *r, con
     if (!asks(r->loaders, 1U << p->loader->loader))
         return false;
     return asks(r->kind, s->kind) && asks(r->step, s->step) && asks(r->step_dtype, s->step_dtype) &&
-           asks(r->home, s->home) && asks(r->program, s->program) && asks(r->amp, s->amp);
+           asks(r->home, s->home) && asks(r->program, s->program) && asks(r->amp, s->amp) && asks(r->inside, p->inside);
 }
 
 static bool fits(const ckpt__examination *p, const ckpt__row *r, const ckpt__situation *s)
@@ -39,7 +40,7 @@ static bool fits(const ckpt__examination *p, const ckpt__row *r, const ckpt__sit
 
 size_t ckpt__doctor_row_count(void)
 {
-    return ckpt__rows_place_count + ckpt__rows_load_count + ckpt__rows_state_count;
+    return ckpt__rows_place_count + ckpt__rows_load_count + ckpt__rows_state_count + ckpt__rows_job_count;
 }
 
 static const ckpt__row *row_at(size_t i)
@@ -47,7 +48,10 @@ static const ckpt__row *row_at(size_t i)
     if (i < ckpt__rows_place_count)
         return &ckpt__rows_place[i];
     i -= ckpt__rows_place_count;
-    return i < ckpt__rows_load_count ? &ckpt__rows_load[i] : &ckpt__rows_state[i - ckpt__rows_load_count];
+    if (i < ckpt__rows_load_count)
+        return &ckpt__rows_load[i];
+    i -= ckpt__rows_load_count;
+    return i < ckpt__rows_state_count ? &ckpt__rows_state[i] : &ckpt__rows_job[i - ckpt__rows_state_count];
 }
 
 /* For a torch newer than what is known: has what becomes of this fact changed between versions before? */

@@ -120,7 +120,9 @@ static ckpt_status canonical(ckpt__examination *p)
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = build_canon(p, false, &why);
     if (status == CKPT_E_MISMATCH) {
-        if (!note_several(p, &why))
+        if (p->inside_job) /* which goes by names of its own */
+            p->several = why;
+        else if (!note_several(p, &why))
             note_ambiguous(p, &why);
         ckpt_report_clear(p->canon_report);
         status = build_canon(p, true, &why); /* what can be told without the optimizer's names */
@@ -235,12 +237,38 @@ static bool all_torch(const ckpt__index *index)
     return all;
 }
 
+/* The loaders of weights alone: safetensors reads such a file, from_pretrained a directory of Hugging Face, and DCP's reader of
+ * safetensors any of those. */
+static bool reads_weights(const ckpt__examination *p)
+{
+    const ckpt__format *format = ckpt__format_of(p->inner), *folder = ckpt__format_of(p->index);
+    bool safetensors = format->weights_alone;
+    for (size_t i = 0; folder->pretrained && i < p->index->tensor_count; i++)
+        safetensors =
+            p->index->tensors[i].info.file.data && ckpt__str_ends(p->index->tensors[i].info.file, ".safetensors");
+    switch (p->loader->loader) {
+    case CKPT_LOADER_SAFETENSORS:
+        return safetensors;
+    case CKPT_LOADER_HF:
+        return folder->pretrained;
+    case CKPT_LOADER_DCP_HF:
+        return safetensors && ckpt__index_is_directory(p->index);
+    default:
+        return false;
+    }
+}
+
 /* Whether the loader reads such a thing at all. */
 static void check_format(ckpt__examination *p)
 {
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
     const ckpt__format *format = ckpt__format_of(p->inner);
+    if (loader >= CKPT_LOADER_DCP) {
+        if (!reads_weights(p))
+            ckpt__doctor_note(p, CKPT__FOREIGN, NULL, none, format->name, NULL, NULL);
+        return;
+    }
     bool script = root && ckpt__is_scripted_class(root->class_name);
     bool file = !ckpt__index_is_directory(p->index), torch = format->torch_loads;
     bool safetensors = format->weights_alone, pickle = format->torch_raises, apart = format->own_loader;
@@ -316,7 +344,8 @@ static void note_flat_layout(ckpt__examination *p)
 static ckpt_status look(ckpt__examination *p)
 {
     ckpt_status status = CKPT_OK;
-    p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && p->index->root && ckpt__index_is_directory(p->index) &&
+    p->unread = p->loader->loader == CKPT_LOADER_HF_TRAINER && !p->inside && p->index->root &&
+                ckpt__index_is_directory(p->index) &&
                 (!ckpt_value_get(p->index->root, "optimizer.pt") || !ckpt_value_get(p->index->root, "scheduler.pt"));
     p->to_meta = p->options->map_location && p->loader->loader == CKPT_LOADER_TORCH &&
                  strcmp(p->options->map_location, "meta") == 0;
@@ -412,6 +441,25 @@ static ckpt_status note_lost(ckpt__examination *p, ckpt_report *report, bool *lo
     return status;
 }
 
+/* By the program of a sharded checkpoint: tensors go by name, and where they go is the program's own affair. */
+static ckpt_status examine_job(ckpt__examination *p, ckpt_report *report)
+{
+    ckpt_status status = look(p);
+    if (status == CKPT_OK) {
+        ckpt__doctor_job(p);
+        ckpt__doctor_stateful(p);
+        status = ckpt__doctor_steps(p);
+    }
+    if (status == CKPT_OK)
+        status = ckpt__doctor_places(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_finite(p);
+    if (status == CKPT_OK)
+        status = ckpt__doctor_answer(p, report);
+    effective(p);
+    return status;
+}
+
 ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
 {
     bool lost;
@@ -423,6 +471,8 @@ ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
         return examine_part(p, report);
     if (p->part)
         ckpt__doctor_note(p, CKPT__A_PART_ASKED, NULL, none, p->whole.what, p->whole.how, NULL);
+    if (p->inside_job)
+        return examine_job(p, report);
     ckpt_status status = look(p);
     if (status == CKPT_OK) {
         check_question(p);
@@ -532,6 +582,8 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
     p->found = calloc(ckpt__doctor_row_count(), sizeof *p->found);
     if (!p->arena || !p->names || !p->canon_report || !p->found)
         return ckpt__fail_memory(err, "the report", 0);
+    p->inside = ckpt__doctor_inside(p->index);
+    p->inside_job = ckpt__doctor_reads_inside(p);
     p->shard = ckpt__part_of_shards(p->index, reader->path, &p->whole);
     p->part = !p->shard && ckpt__part_of_folder(p->index, reader->path, &p->whole);
     return look_inside(p) ? choose_version(p) : ckpt__fail_memory(err, "the report", 0);
@@ -560,6 +612,7 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
 {
     ckpt_doctor_options own;
     ckpt_doctor_result answer;
+    ckpt__mesh_asked mesh;
     if (!reader || !result)
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader or no place for the answer was given");
     ckpt_status status = CKPT__CHECK_ANSWER(ckpt_doctor_result, result, err);
@@ -569,8 +622,11 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
         status = ckpt__canon_check_names(own.param_names, own.param_name_count, reader->path, err);
     if (status == CKPT_OK)
         status = ckpt__order_check(own.assume_order, reader->path, err);
+    if (status == CKPT_OK)
+        status = ckpt__mesh_parse(own.mesh, own.world, reader->path, &mesh, err);
     if (status < 0)
         return status;
+    own.world = (int)mesh.world;
     ckpt__examination *p = calloc(1, sizeof *p);
     ckpt_report *findings = ckpt_report_new();
     if (!p || !findings) {
@@ -579,6 +635,8 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
         return ckpt__fail_memory(err, "the report", 0);
     }
     status = ckpt__doctor_admit(p, reader, &own, &answer, err);
+    if (status == CKPT_OK)
+        p->mesh = mesh;
     if (status == CKPT_OK)
         status = ckpt__doctor_examine(p, findings);
     if (report)

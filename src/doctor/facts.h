@@ -172,7 +172,28 @@ typedef enum ckpt__fact {
     CKPT__FOREIGN,         /* a format of which the loader's program knows nothing: {a} */
     CKPT__SAFETENSORS,     /* which torch programs read by another call */
     CKPT__NO_WEIGHTS_ONLY, /* a torch that does not know the argument is to be called with it */
-    CKPT__MAP_IGNORED
+    CKPT__MAP_IGNORED,
+    /* another job than the one that saved: job.c. Saved, and asked for, are {a} and {b} */
+    CKPT__JOB_NEEDS,          /* nothing stands against it so far; {c}: what the program has to set */
+    CKPT__JOB_UNSAID,         /* {a} ranks saved it; how many resume was not said */
+    CKPT__RESHARDED,          /* another number of ranks, or another mesh, which this loader takes */
+    CKPT__WORLD_DIFFERS,      /* another number of ranks, of those that have files of their own */
+    CKPT__WORLD_DIFFERS_3,    /* the same with ZeRO stage 3, nothing frozen */
+    CKPT__WORLD_FROZEN,       /* the same with frozen parameters */
+    CKPT__MESH_DIFFERS,       /* another mesh of as many ranks; another tensor or pipeline parallel size */
+    CKPT__MESH_FOR_OPTIMIZER, /* the same, where the model would load: the optimizer is of the kind {c} */
+    CKPT__MESH_UNKNOWN,       /* whether it is another mesh cannot be told: {c} */
+    CKPT__RNG_IGNORED,        /* another tensor or pipeline parallel size: no random state is loaded */
+    CKPT__ONE_STATE,          /* one random state for all ranks, under the key {a} */
+    CKPT__STATE_KEYS,         /* a random state for each rank, under keys of their own: {c} */
+    CKPT__LOADER_DATA,        /* torchtitan: a loader of data of {a} data parallel ranks, and {b} resume */
+    CKPT__LOADER_UNSAID,      /* the same, and how many data parallel ranks resume was not said */
+    CKPT__NO_LATEST,          /* DeepSpeed: no file `latest` */
+    CKPT__WRONG_LATEST,       /* it names no folder with files */
+    CKPT__UNIVERSAL_LEFT,     /* {a}: tensors that a universal checkpoint has, and nobody loads */
+    CKPT__UNIVERSAL_GROUPS,   /* {a} groups, with stage 3 */
+    CKPT__UNIVERSAL_ASKED,    /* it is universal, and the loader is not; or the other way round */
+    CKPT__INSIDE_SCHEDULER    /* the HF Trainer, with DeepSpeed: no scheduler.pt, which nothing else has */
 } ckpt__fact;
 
 /* The bits of a situation. A situation has one bit of each enum, or 0 where that is not known. A row has a mask of each
@@ -196,7 +217,23 @@ enum {
     CKPT__L_LIGHTNING = 1 << CKPT_LOADER_LIGHTNING,
     CKPT__L_ACCELERATE = 1 << CKPT_LOADER_ACCELERATE,
     CKPT__L_HF = 1 << CKPT_LOADER_HF_TRAINER,
+    CKPT__L_SHARDS = 1 << CKPT_LOADER_DCP | 1 << CKPT_LOADER_DCP_HF | 1 << CKPT_LOADER_DEEPSPEED |
+                     1 << CKPT_LOADER_UNIVERSAL | 1 << CKPT_LOADER_MEGATRON | 1 << CKPT_LOADER_TORCH_DIST |
+                     1 << CKPT_LOADER_FSDP | 1 << CKPT_LOADER_LLMC,
     CKPT__L_PYTHON = CKPT__L_TORCH | CKPT__L_LIGHTNING | CKPT__L_ACCELERATE | CKPT__L_HF
+};
+
+/* What the ranks wrote. The HF Trainer, accelerate and Lightning have some of these inside of their own directories. */
+enum {
+    CKPT__IN_DCP = 1,
+    CKPT__IN_DCP_HF = 2,
+    CKPT__IN_DEEPSPEED = 4,
+    CKPT__IN_UNIVERSAL = 8,
+    CKPT__IN_MEGATRON = 16,
+    CKPT__IN_TORCH_DIST = 32,
+    CKPT__IN_FSDP = 64,
+    CKPT__IN_FLAT = 128, /* the same with flat parameters: FSDP1, LOCAL_STATE_DICT */
+    CKPT__IN_LLMC = 256
 };
 
 /* One fact's surroundings. The struct exists because the same fact means different things: a step on the CPU is right
@@ -206,6 +243,7 @@ typedef struct ckpt__situation {
     unsigned step, step_dtype, home; /* CKPT__STEP_, CKPT__F32_STEP..., CKPT__HOME_: of one parameter */
     unsigned program;                /* CKPT__K_: the kind that the program constructs; 0: not said */
     unsigned amp;                    /* CKPT__AMP or CKPT__NO_AMP */
+    unsigned inside;                 /* CKPT__IN_; 0: no sharded checkpoint */
 } ckpt__situation;
 
 /* How a row came to be: seen in a run of that program, read in its sources, or neither. */
@@ -226,17 +264,17 @@ typedef struct ckpt__row {
     unsigned loaders; /* mask of CKPT__L_; 0: every loader */
     int from, until;  /* first and last torch, major * 100 + minor; 0: no bound. Only the loaders of torch
                                    * are asked */
-    unsigned kind, step, step_dtype, home, program, amp; /* masks over the situation; 0 asks nothing */
-    ckpt__evidence evidence;                             /* CKPT__UNVERIFIED: the message ends in "[not verified]" */
-    ckpt_severity severity;                              /* of the finding */
+    unsigned kind, step, step_dtype, home, program, amp, inside; /* masks over the situation; 0 asks nothing */
+    ckpt__evidence evidence;          /* CKPT__UNVERIFIED: the message ends in "[not verified]" */
+    ckpt_severity severity;           /* of the finding */
     ckpt_outcome outcome;             /* of the resume; the worst one of all rows taken is the answer */
     const char *code, *message, *fix; /* code "": no finding of its own, since canonical names gave one already */
 } ckpt__row;
 
-extern const ckpt__row ckpt__rows_place[], ckpt__rows_load[], ckpt__rows_state[];
-extern const size_t ckpt__rows_place_count, ckpt__rows_load_count, ckpt__rows_state_count;
+extern const ckpt__row ckpt__rows_place[], ckpt__rows_load[], ckpt__rows_state[], ckpt__rows_job[];
+extern const size_t ckpt__rows_place_count, ckpt__rows_load_count, ckpt__rows_state_count, ckpt__rows_job_count;
 
-/* How a loader loads: one row a loader, in loaders.c. The lists of files hold prefixes of names, separated by commas:
+/* How a loader loads: one row a loader, in loaders.c. `takes` says for the programs of sharded checkpoints what they read. The lists of files hold prefixes of names, separated by commas:
  * "" is all files, NULL is none. All texts are static. */
 typedef enum ckpt__brings { CKPT__TO_TAG = 0, CKPT__TO_CPU, CKPT__TO_RANK } ckpt__brings;
 typedef struct ckpt__loader_row {
@@ -252,6 +290,7 @@ typedef struct ckpt__loader_row {
     const char *fixed;           /* files for which the caller cannot say weights_only=False */
     const char *swallows;        /* files whose failure it goes on after */
     const char *skips;           /* files that it does not read on a resume */
+    unsigned takes;              /* CKPT__IN_; 0: it is no program of sharded checkpoints */
 } ckpt__loader_row;
 const ckpt__loader_row *ckpt__loader_row_of(ckpt_loader loader);
 /* Is the file called so (data NULL: the only one) one of these? `prefix` may hold several, separated by a comma. */
@@ -338,6 +377,18 @@ typedef struct ckpt__doctor_paths {
                                    * one) */
 } ckpt__doctor_paths;
 
+/* The mesh of the job that resumes: "dp=2,tp=2" has the world 4, dp 2, tp 2, pp 1. */
+typedef struct ckpt__mesh_asked {
+    int64_t world; /* ranks; 0: not said */
+    int64_t dp, tp,
+        pp;       /* data parallel ranks (cp and sp among them, which share that state), ...; 0: no mesh was said */
+    size_t count; /* axes; 0: no mesh was said */
+    int64_t sizes[16];
+    ckpt_str names[16]; /* in the options' text */
+} ckpt__mesh_asked;
+/* mesh.c. mesh NULL: world alone. CKPT_E_ARGUMENT: no such axis, a size that is none, an axis twice, a product that is not the world. */
+ckpt_status ckpt__mesh_parse(const char *mesh, int world, const char *path, ckpt__mesh_asked *out, ckpt_error *err);
+
 /* One call of ckpt_doctor: the question, all that was found, and the answer. The struct exists because each file of
  * doctor looks at one side of the checkpoint and needs what the others found. ckpt__doctor_admit clears it, and
  * ckpt__doctor_discharge frees what it owns. */
@@ -393,12 +444,15 @@ typedef struct ckpt__examination {
     size_t idle_count;    /* borrowed: schedulers of a SequentialLR whose turn is over;
                                    * more than 16 are not noted */
     double schedule_last; /* the highest last_epoch of a scheduler; -1: none */
-    ckpt__found *found;   /* heap, owned, one a row: those of rows_place, then rows_load, then rows_state. With
+    ckpt__found *found;   /* heap, owned, one a row: those of rows_place, rows_load, rows_state, rows_job. With
                                    * 100 and 200 rows in the first two, found[305] is of rows_state[5] */
     ckpt__refusal refusals[CKPT__REFUSALS];
     size_t refusal_count;
     uint64_t refusals_more;    /* places with classes beyond the first CKPT__REFUSALS */
     ckpt_error several;        /* status not CKPT_OK: more than one order of the parameters fits */
+    unsigned inside;           /* CKPT__IN_: what the ranks wrote; 0: no sharded checkpoint */
+    bool inside_job;           /* and the loader is a program of that: job.c */
+    ckpt__mesh_asked mesh;     /* options->mesh; world 0: neither it nor options->world was said */
     ckpt_report *canon_report; /* owned: what canonical names and placement said */
     ckpt_error *err;           /* the caller's; NULL: not wanted */
 } ckpt__examination;
@@ -431,6 +485,7 @@ void ckpt__doctor_link(ckpt__examination *p);             /* slots to their para
 bool ckpt__doctor_named(const ckpt__examination *p);      /* is the parameter of each slot known? */
 /* groups.c */
 void ckpt__doctor_groups(ckpt__examination *p);
+void ckpt__doctor_stateful(ckpt__examination *p); /* is there any state of an optimizer, or nothing but weights? */
 bool ckpt__doctor_stateless(const ckpt__examination *p, const ckpt__doctor_slot *slot);
 /* Can this setting of a group, or this key of the state, be missing at all? In a file of ours only where others of it
  * have it. */
@@ -483,6 +538,12 @@ bool ckpt__cpp_device(ckpt_str tag);
 ckpt_status ckpt__doctor_values(ckpt__examination *p);
 /* ranks.c */
 void ckpt__doctor_ranks(ckpt__examination *p);
+void ckpt__doctor_rank_states(ckpt__examination *p); /* the part of it about files of random states */
+int64_t ckpt__doctor_rank_in(ckpt_str name);         /* "rank-00003", "rank3", "mp_rank_03"; -1: none */
+/* job.c: what the ranks wrote (CKPT__IN_), and whether the loader asked for reads that; what the job that resumes would have of it */
+unsigned ckpt__doctor_inside(const ckpt__index *index);
+bool ckpt__doctor_reads_inside(const ckpt__examination *p);
+void ckpt__doctor_job(ckpt__examination *p);
 void ckpt__doctor_files(ckpt__examination *p);   /* and Lightning's keys */
 void ckpt__doctor_adapter(ckpt__examination *p); /* adapter.c: of PEFT, beside its settings */
 /* memory.c */

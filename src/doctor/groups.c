@@ -197,7 +197,8 @@ static bool is_weights_only(const ckpt__examination *p)
     bool weights = false;
     const ckpt_value *root = p->inner->root;
     ckpt_loader loader = p->loader->loader;
-    if ((loader != CKPT_LOADER_TORCH && loader != CKPT_LOADER_CKPT && loader != CKPT_LOADER_TORCH_CPP) ||
+    if ((loader != CKPT_LOADER_TORCH && loader != CKPT_LOADER_CKPT && loader != CKPT_LOADER_TORCH_CPP &&
+         loader < CKPT_LOADER_DCP) ||
         p->has_scheduler || p->has_scaler)
         return false;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
@@ -274,6 +275,11 @@ void ckpt__doctor_groups(ckpt__examination *p)
                 ckpt__doctor_note(p, CKPT__DEAD_STATE, NULL, none, n, NULL, NULL);
         }
     }
+    ckpt__doctor_stateful(p);
+}
+
+void ckpt__doctor_stateful(ckpt__examination *p)
+{
     bool state = p->optimizer_count > 0;
     for (size_t i = 0; i < p->index->tensor_count && !state; i++)
         state = ckpt_role_is_optimizer(p->index->tensors[i].info.role);

@@ -13,7 +13,8 @@ static const ckpt__loader_row rows[] = {
      .name = "lightning",
      .python = true,
      .alone = CKPT__TO_CPU,
-     .several = CKPT__TO_CPU},
+     .several = CKPT__TO_CPU,
+     .takes = CKPT__IN_DCP | CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL},
     /* its load() allows numpy's arrays and asks for weights_only=True itself, but for objects that were
      * registered; errors of RNG states are swallowed */
     {.loader = CKPT_LOADER_ACCELERATE,
@@ -26,7 +27,8 @@ static const ckpt__loader_row rows[] = {
      .trusts = "custom_checkpoint_",
      .fixed = "pytorch_model,scaler",
      .swallows = "random_states_",
-     .skips = "sampler"},
+     .skips = "sampler",
+     .takes = CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL | CKPT__IN_FSDP | CKPT__IN_FLAT},
     {.loader = CKPT_LOADER_HF_TRAINER,
      .name = "hf-trainer",
      .python = true,
@@ -35,7 +37,26 @@ static const ckpt__loader_row rows[] = {
      .weights_only = 1,
      .oldest = 206,
      .numpy_in = "rng_state",
-     .skips = "training_args.bin"},
+     .skips = "training_args.bin",
+     .takes = CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL},
+    /* the programs of sharded checkpoints: they go by names, and by their own places for tensors */
+    {.loader = CKPT_LOADER_DCP, .name = "dcp", .weights_only = -1, .takes = CKPT__IN_DCP},
+    {.loader = CKPT_LOADER_DCP_HF, .name = "dcp-hf", .weights_only = -1, .takes = CKPT__IN_DCP_HF},
+    {.loader = CKPT_LOADER_DEEPSPEED,
+     .name = "deepspeed",
+     .weights_only = -1,
+     .takes = CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL},
+    {.loader = CKPT_LOADER_UNIVERSAL,
+     .name = "universal",
+     .weights_only = -1,
+     .takes = CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL},
+    {.loader = CKPT_LOADER_MEGATRON, .name = "megatron", .weights_only = -1, .takes = CKPT__IN_MEGATRON},
+    {.loader = CKPT_LOADER_TORCH_DIST, .name = "torch-dist", .weights_only = -1, .takes = CKPT__IN_TORCH_DIST},
+    {.loader = CKPT_LOADER_FSDP, .name = "fsdp", .weights_only = -1, .takes = CKPT__IN_FSDP | CKPT__IN_FLAT},
+    {.loader = CKPT_LOADER_LLMC, .name = "llmc", .weights_only = -1, .takes = CKPT__IN_LLMC},
+    /* of weights */
+    {.loader = CKPT_LOADER_SAFETENSORS, .name = "safetensors", .weights_only = -1},
+    {.loader = CKPT_LOADER_HF, .name = "hf", .weights_only = -1},
 };
 
 const ckpt__loader_row *ckpt__loader_row_of(ckpt_loader loader)

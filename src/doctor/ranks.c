@@ -9,7 +9,7 @@
 static const ckpt_str none = {NULL, 0};
 
 /* The rank that a name says: rank-00003, rank3, mp_rank_03, random_states_3.pkl; -1: none. */
-static int64_t rank_in(ckpt_str name)
+int64_t ckpt__doctor_rank_in(ckpt_str name)
 {
     for (size_t i = name.size; i-- > 0;) {
         size_t at = i + 4, digits = 0;
@@ -67,8 +67,9 @@ static size_t rank_files(const ckpt__examination *p)
     int64_t first = -1;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        int64_t rank =
-            t->file.data && t->device.data && ckpt__is_gpu(ckpt__tag_parse(t->device)) ? rank_in(t->file) : -1;
+        int64_t rank = t->file.data && t->device.data && ckpt__is_gpu(ckpt__tag_parse(t->device))
+                           ? ckpt__doctor_rank_in(t->file)
+                           : -1;
         if (rank >= 0 && first >= 0 && rank != first)
             return 2;
         first = rank >= 0 ? rank : first;
@@ -82,7 +83,7 @@ static void check_tags(ckpt__examination *p)
     ckpt_device only = only_gpu(p);
     int world = p->options->world;
     size_t files = rank_files(p);
-    int64_t rank = rank_in(ckpt__s(p->reader->path));
+    int64_t rank = ckpt__doctor_rank_in(ckpt__s(p->reader->path));
     if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG || ckpt__format_of(p->index)->bound)
         return;
     ckpt_device_name(only, b);
@@ -122,7 +123,7 @@ static const char *left_out(const ckpt__examination *p, const char *prefix)
     return NULL;
 }
 
-static void check_states(ckpt__examination *p)
+void ckpt__doctor_rank_states(ckpt__examination *p)
 {
     const ckpt_value *root = p->index->root;
     const char *damaged = p->loader->loader == CKPT_LOADER_ACCELERATE ? left_out(p, "random_states_") : NULL;
@@ -160,7 +161,7 @@ void ckpt__doctor_ranks(ckpt__examination *p)
 {
     check_tags(p);
     if (is_folder(p) && p->index->root)
-        check_states(p);
+        ckpt__doctor_rank_states(p);
 }
 
 /* ---- files that are wanted */

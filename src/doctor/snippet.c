@@ -295,6 +295,16 @@ static const ckpt__snippet_op *template_of(const ckpt__examination *p)
     case CKPT_LOADER_CKPT:
     case CKPT_LOADER_TORCH:
     case CKPT_LOADER_TORCH_CPP:
+    case CKPT_LOADER_DCP:
+    case CKPT_LOADER_DCP_HF:
+    case CKPT_LOADER_DEEPSPEED:
+    case CKPT_LOADER_UNIVERSAL:
+    case CKPT_LOADER_MEGATRON:
+    case CKPT_LOADER_TORCH_DIST:
+    case CKPT_LOADER_FSDP:
+    case CKPT_LOADER_LLMC:
+    case CKPT_LOADER_SAFETENSORS:
+    case CKPT_LOADER_HF:
         break;
     }
     if (is_adapter(p))

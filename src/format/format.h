@@ -132,6 +132,18 @@ typedef enum ckpt__family {
     CKPT__FAMILY_KERAS /* Keras: keras.saving.load_model or load_weights reads it */
 } ckpt__family;
 
+/* What the ranks of one job wrote together. Doctor asks: each has its own rules for another number of ranks. */
+typedef enum ckpt__sharded {
+    CKPT__SHARDED_NONE = 0, /* any number of ranks reads it alike */
+    CKPT__SHARDED_DCP,
+    CKPT__SHARDED_DEEPSPEED,
+    CKPT__SHARDED_UNIVERSAL,
+    CKPT__SHARDED_MEGATRON,
+    CKPT__SHARDED_TORCH_DIST,
+    CKPT__SHARDED_FSDP, /* a pickled file of each rank */
+    CKPT__SHARDED_LLMC
+} ckpt__sharded;
+
 /* What an object of the tree says of how many ranks wrote a checkpoint, and what it says of one. */
 typedef struct ckpt__rank_size {
     const char *name; /* of an attribute; NULL: the end of a list */
@@ -156,6 +168,8 @@ typedef struct ckpt__format {
     /* ---- facts, asked as ckpt__format_of(index)->FACT by the rooms above, which never compare a format's name. Each says
      * which formats have it, and who asks. */
     ckpt__family family;
+    /* dcp, deepspeed, universal, megatron, torch-dist, fsdp, llmc: asked of directories by doctor, and by producer. */
+    ckpt__sharded sharded;
     /* native, llmc, deepspeed, megatron: names are the canonical ones (optimizer.W.exp_avg), and groups list their parameters by name. The order of an
      * optimizer is not looked for; diff, summary and migrate take the names as they are. */
     bool canonical;

@@ -31,10 +31,11 @@ typedef struct ckpt__mesh {
     int64_t sizes[CKPT__MESH_MOST];
     bool has_coordinate; /* of the rank that wrote the file */
     int64_t coordinate[CKPT__MESH_MOST];
-    const int64_t *ranks; /* those of the mesh in C order, or of the mesh that it is a part of */
-    size_t rank_count;    /* 0: not told */
-    int64_t rank;         /* that wrote the file; -1: not told */
-    int64_t world;        /* one more than the highest rank; 0: not told */
+    const int64_t *ranks;            /* those of the mesh in C order, or of the mesh that it is a part of */
+    size_t rank_count;               /* 0: not told */
+    int64_t rank;                    /* that wrote the file; -1: not told */
+    int64_t world;                   /* one more than the highest rank; 0: not told */
+    ckpt_str names[CKPT__MESH_MOST]; /* of its dimensions: "dp"; data NULL: it has none */
 } ckpt__mesh;
 
 /* What the rank itself has: a view of a storage. */

@@ -168,6 +168,22 @@ static inline bool ckpt__has_no_bytes(const ckpt__tensor *t)
     return !t->whole && !ckpt__is_split(t);
 }
 
+/* The job that saved a checkpoint, as far as its files tell. The struct exists because another job may not be able to load what it
+ * saved (doctor). Numbers count ranks; 0: not told. */
+typedef struct ckpt__job {
+    int64_t ranks;      /* all of them, or those that have files of their own */
+    int64_t dp, tp, pp; /* data, tensor and pipeline parallel */
+    enum {
+        CKPT__LATEST_FINE = 0,
+        CKPT__LATEST_NONE,
+        CKPT__LATEST_WRONG
+    } latest;                      /* DeepSpeed: the file that names the folder */
+    int64_t zero;                  /* DeepSpeed: the stage, of a universal checkpoint 2 for 1 and 2. llm.c: 1 */
+    const struct ckpt__mesh *mesh; /* of a DTensor, the largest, in the arena of the index; NULL: not told */
+    const ckpt_value *frozen,
+        *shared; /* DeepSpeed: frozen_param_shapes, shared_params; in the arena. NULL: not there */
+} ckpt__job;
+
 /* All that is known of a checkpoint without its payload. One index is made by one read; an index of a directory takes in those
  * of its files (ckpt__index_absorb). The storages and tensors are two heap arrays, which move as they grow: keep numbers, not
  * pointers, while an index is built. Their bytes count against the arena's limit. */
@@ -178,6 +194,7 @@ typedef struct ckpt__index {
     const char *kind;   /* static: "file" or "directory" */
     const char
         *layout; /* in the arena: how ranks divided it ("ZeRO stage 2 over 8 data parallel ranks"); NULL: not told */
+    ckpt__job job;
     ckpt__storage *storages;
     size_t storage_count, storage_capacity; /* heap, owned; counts are rows */
     ckpt__tensor *tensors;

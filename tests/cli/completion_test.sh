@@ -123,7 +123,7 @@ gives "no second command" list.d 'ckpt-inspect show li' ckpt-inspect show li
 gives "an option" --report 'ckpt-inspect --repo' ckpt-inspect --repo
 gives "a role" $'exp_avg\nexp_avg_sq' 'ckpt-inspect --role exp' ckpt-inspect --role exp
 gives "a role behind =" $'exp_avg\nexp_avg_sq' 'ckpt-inspect --role=exp' ckpt-inspect --role = exp
-gives "a loader" $'torch\ntorch-cpp' 'ckpt-inspect doctor --for to' ckpt-inspect doctor --for to
+gives "a loader" $'torch\ntorch-cpp\ntorch-dist' 'ckpt-inspect doctor --for to' ckpt-inspect doctor --for to
 gives "a format to read" $'torch\ntorch-dist\ntorch-legacy' 'ckpt-inspect --from to' ckpt-inspect --from to
 gives "a format to write" torch 'ckpt-migrate --to to' ckpt-migrate --to to
 gives "a kind of optimizer" fused 'ckpt-migrate --optimizer fu' ckpt-migrate --optimizer fu

@@ -55,6 +55,7 @@ one show list tree verify doctor extract stats
 snippet doctor
 device-memory doctor
 world doctor
+mesh doctor
 values doctor show
 atol diff
 rtol diff

@@ -67,6 +67,7 @@ static const char *const harmless[] = {
     "ceil*",
     "hypot*",
     "sqrt*",
+    "fmaf",
     "__ctype_*",
     "newlocale",
     "uselocale",

@@ -19,12 +19,24 @@ void inspect_doctor_options(const command_line *o, ckpt_doctor_options *d)
     d->world = (int)o->world.n;
     d->map_location = o->map_location;
     d->assume_order = o->assume_order;
+    d->mesh = o->mesh;
     d->amp = o->amp;
     d->read_values = o->values;
 }
 
+bool inspect_doctor_torch(ckpt_loader loader)
+{
+    return loader != CKPT_LOADER_CKPT && loader < CKPT_LOADER_DCP;
+}
+
 void inspect_doctor_warn(const command_line *o, ckpt_loader loader)
 {
+    if (loader >= CKPT_LOADER_DCP && (o->torch.text || o->load_weights_only))
+        cli_warn(&o->cli, "%s: what --for %s loads does not depend on it: it does not count",
+                 !o->load_weights_only ? "--torch"
+                 : o->torch.text       ? "--torch, --load-weights-only"
+                                       : "--load-weights-only",
+                 ckpt_loader_name(loader));
     if (loader == CKPT_LOADER_CKPT && (o->torch.text || o->load_weights_only))
         cli_warn(&o->cli, "%s: no torch is there when this library loads (--for ckpt): it does not count",
                  !o->load_weights_only ? "--torch"
@@ -37,7 +49,7 @@ void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_
 {
     char version[24];
     snprintf(version, sizeof version, "%d.%d", r->torch_major, r->torch_minor);
-    bool torch = r->loader != CKPT_LOADER_CKPT;
+    bool torch = inspect_doctor_torch(r->loader);
     json_object(j, "assumed");
     json_text(j, "for", ckpt_loader_name(r->loader));
     json_text(j, "torch", torch ? version : NULL);
@@ -48,6 +60,7 @@ void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_
     json_int_or_null(j, "devices", d->cuda_device_count != 0, d->cuda_device_count > 0 ? d->cuda_device_count : 0);
     json_uint_or_null(j, "device_memory", d->device_memory != 0, d->device_memory);
     json_int_or_null(j, "world", d->world != 0, d->world);
+    json_text(j, "mesh", d->mesh);
     json_bool(j, "values", d->read_values);
     json_end_object(j);
     json_object(j, "effective");
@@ -130,17 +143,21 @@ static void doctor_text(const command_line *o, const ckpt_doctor_result *r, cons
     bool bad = r->outcome == CKPT_OUTCOME_FAILS_AT_LOAD || r->outcome == CKPT_OUTCOME_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s ", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"));
-    char version[40] = "", safe[40] = "", kind[60] = "", bytes[160], tail[460];
-    if (r->loader != CKPT_LOADER_CKPT) /* the version is torch's, whoever calls it */
+    char version[40] = "", safe[40] = "", kind[60] = "", job[40] = "", bytes[160], tail[460];
+    if (o->mesh)
+        snprintf(job, sizeof job, ", mesh %.28s", o->mesh);
+    else if (o->world.text)
+        snprintf(job, sizeof job, ", %llu rank%s", (unsigned long long)o->world.n, o->world.n == 1 ? "" : "s");
+    if (inspect_doctor_torch(r->loader)) /* the version is torch's, whoever calls it */
         snprintf(version, sizeof version, "%s %d.%d", r->loader == CKPT_LOADER_TORCH ? "" : ", torch", r->torch_major,
                  r->torch_minor);
-    if (r->loader != CKPT_LOADER_CKPT && r->loader != CKPT_LOADER_TORCH_CPP)
+    if (inspect_doctor_torch(r->loader) && r->loader != CKPT_LOADER_TORCH_CPP)
         snprintf(safe, sizeof safe, ", weights_only=%s", r->load_weights_only ? "True" : "False");
     if (r->optimizer != CKPT_OPTIMIZER_DEFAULT)
         snprintf(kind, sizeof kind, ", optimizer %s", ckpt_optimizer_kind_name(r->optimizer));
     say_checked(o, r, bytes, sizeof bytes);
-    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version, safe,
-             kind, bytes);
+    snprintf(tail, sizeof tail, "(%sfor %s%s%s%s%s%s)", sentences[r->outcome], ckpt_loader_name(r->loader), version,
+             safe, kind, job, bytes);
     cli_put_wrapped(stdout, tail,
                     cli_width(o->paths[0], strlen(o->paths[0])) + 3 + strlen(ckpt_outcome_name(r->outcome)), 4);
 }

@@ -17,6 +17,7 @@ int inspect_scan(const command_line *o);
 void inspect_doctor_options(const command_line *o, ckpt_doctor_options *d);
 /* Options that the loader has no use for must not look as if they counted. */
 void inspect_doctor_warn(const command_line *o, ckpt_loader loader);
+bool inspect_doctor_torch(ckpt_loader loader); /* does it depend on the version of torch? */
 /* The members "assumed" and "effective". */
 void inspect_doctor_json_assumed(json_out *j, const command_line *o, const ckpt_doctor_options *d,
                                  const ckpt_doctor_result *r);

@@ -32,10 +32,10 @@ typedef struct option_value {
 typedef struct command_line {
     cli cli;               /* the options that every part of the programs looks at */
     unsigned command;      /* COMMAND(x) */
-    const char *given[64]; /* per row of the table: the value, "" of a flag; NULL: not given */
+    const char *given[96]; /* per row of the table: the value, "" of a flag; NULL: not given */
     bool one;              /* --one: all PATHs are one checkpoint (cli.also) */
     bool force;            /* replace the file */
-    const char *map_location, *optimizer, *param_names, *assume_order;
+    const char *map_location, *optimizer, *param_names, *assume_order, *mesh;
     option_value world;
     /* ckpt-inspect */
     const char *check;  /* "all", "part"; NULL: part */

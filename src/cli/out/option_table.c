@@ -64,8 +64,9 @@ const option_row option_table[] = {
     {"keep-every", OPTION_NUMBER, AT(keep_every), COMMAND(SHOW) | OPTION_OF_RUN, .help = "steps that retention keeps",
      .argument = "K", .usage = "show RUN: what would be removed?", .wanted = "number from 1 on", .least = 1,
      .most = INT64_MAX},
-    {"for", OPTION_CHOICE, AT(loader), DOCTOR, .help = "who loads it", .brief = true,
-     .words = "ckpt torch torch-cpp lightning accelerate hf-trainer"},
+    {"for", OPTION_CHOICE, AT(loader), DOCTOR, .help = "who loads it", .argument = "LOADER", .brief = true,
+     .words = "ckpt torch torch-cpp lightning accelerate hf-trainer dcp dcp-hf deepspeed universal megatron torch-dist "
+              "fsdp llmc safetensors hf"},
     {"values", OPTION_FLAG, AT(values), DOCTOR | COMMAND(SHOW), .help = "look at the values too", .brief = true},
     {"torch", OPTION_VERSION, AT(torch), DOCTOR, .help = "its version", .argument = "VERSION", .brief = true,
      .words = "1.13 2.0 2.1 2.4 2.6 2.13", .wanted = "version; write 2.0 or 2.13"},
@@ -76,6 +77,8 @@ const option_row option_table[] = {
      .wanted = "number of devices; write cuda:2 for two of them, or cpu for none", .least = 0, .most = 1024},
     {"world", OPTION_NUMBER, AT(world), DOCTOR, .help = "ranks", .argument = "N", .brief = true,
      .wanted = "number of ranks", .least = 1, .most = 1000000},
+    {"mesh", OPTION_TEXT, AT(mesh), DOCTOR, .help = "how the ranks divide the work", .argument = "AXES", .brief = true,
+     .words = "dp=2 dp=2,tp=2 dp=2,tp=2,pp=2"},
     {"amp", OPTION_FLAG, AT(amp), DOCTOR, .help = "the program has a grad scaler", .brief = true},
     {"optimizer", OPTION_CHOICE, AT(optimizer), DOCTOR, .help = "what the program constructs", .brief = true,
      .words = "fused capturable foreach plain"},
@@ -144,6 +147,8 @@ const option_row option_table[] = {
     {"version", OPTION_ABOUT, 0, BOTH, .help = "say what was built in", .usage = "one JSON document; quiet"},
     {"layout", OPTION_LATER, 0, MIGRATE, .help = "", .argument = "FILE", .words = "@files"},
 };
+_Static_assert(sizeof option_table / sizeof *option_table <= sizeof((command_line *)NULL)->given / sizeof(char *),
+               "command_line.given has a place for each row");
 const size_t option_count = sizeof option_table / sizeof *option_table;
 
 const command_row command_table[COMMAND_COUNT] = {

@@ -152,7 +152,7 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
                                                                                                  "after the load",
                                                                                                  NULL};
     const command_line *o = p->o;
-    bool torch = r->loader != CKPT_LOADER_CKPT;
+    bool torch = r->loader != CKPT_LOADER_CKPT && r->loader < CKPT_LOADER_DCP;
     char version[24];
     snprintf(version, sizeof version, "%d.%d", r->torch_major, r->torch_minor);
     html_section(p->f, "assumed", "What this answer assumes");
@@ -173,6 +173,8 @@ void report_assumed(report_page *p, const ckpt_doctor_result *r)
         assumed_row(p->f, "memory of each device", o->device_memory.text, true);
     if (o->world.text)
         assumed_row(p->f, "ranks", o->world.text, true);
+    if (o->mesh)
+        assumed_row(p->f, "mesh", o->mesh, true);
     if (o->param_names)
         assumed_row(p->f, "order of the parameters", o->param_names, true);
     if (o->assume_order)

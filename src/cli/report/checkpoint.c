@@ -27,7 +27,8 @@ int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_sum
 static void put_snippet(report_page *p, const ckpt_reader *reader, const ckpt_doctor_options *options,
                         const ckpt_doctor_result *result)
 {
-    bool c = result->loader == CKPT_LOADER_CKPT || result->loader == CKPT_LOADER_TORCH_CPP;
+    bool c = result->loader == CKPT_LOADER_CKPT || result->loader >= CKPT_LOADER_DCP ||
+             result->loader == CKPT_LOADER_TORCH_CPP;
     const char *language = p->o->snippet ? p->o->snippet : c ? "c" : "torch";
     char *snippet = NULL;
     if (ckpt_doctor_snippet(reader, language, options, &snippet, NULL) < 0 || !snippet)

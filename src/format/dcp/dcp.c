@@ -561,6 +561,7 @@ const ckpt__format ckpt__format_dcp = {
     .bid = bid,
     .read = read_dcp,
     .family = CKPT__FAMILY_DCP,
+    .sharded = CKPT__SHARDED_DCP,
     .laid_out = true,
     .own_loader = true,
     .no_python =

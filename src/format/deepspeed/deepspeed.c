@@ -240,6 +240,7 @@ static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *er
 {
     const char *file = t->latest ? "latest" : t->universal ? "latest_universal" : NULL;
     bool there = false;
+    ckpt__ds_index(d)->job.latest = file ? CKPT__LATEST_FINE : CKPT__LATEST_NONE;
     ckpt_status status = file ? read_latest(d->reader.request->source, file, below, err) : CKPT_OK;
     if (status < 0)
         return status;
@@ -250,6 +251,8 @@ static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *er
     if (t->count == 0)
         return refuse_empty(d, t, file, below, err);
     const char *best = t->folders[t->count - 1];
+    if (file)
+        ckpt__ds_index(d)->job.latest = CKPT__LATEST_WRONG;
     if (file)
         status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean",
                      "latest names %.*s, where no files of DeepSpeed are: %.*s is read", *below ? below : "nothing",
@@ -437,6 +440,10 @@ static ckpt_status tell_layout(const ckpt__ds *d, ckpt_error *err)
 {
     ckpt__index *x = ckpt__ds_index(d);
     const bool universal = strcmp(x->format, "universal") == 0;
+    x->job.zero = d->stage;
+    x->job.frozen = d->model.root ? ckpt_value_get(d->model.root, "frozen_param_shapes") : NULL;
+    x->job.shared = d->model.root ? ckpt_value_get(d->model.root, "shared_params") : NULL;
+    x->job.dp = universal ? 0 : (int64_t)d->ranks;
     if (d->stage == 0 || (!d->first && d->optims))
         return CKPT_OK;
     bool told = universal ? ckpt__index_tell_layout(x, "universal, a folder for each parameter")
@@ -547,6 +554,7 @@ const ckpt__format ckpt__format_deepspeed = {
     .bid = bid,
     .read = read_directory,
     .family = CKPT__FAMILY_DEEPSPEED,
+    .sharded = CKPT__SHARDED_DEEPSPEED,
     .canonical = true,
     .own_loader = true,
     .no_python =
@@ -569,6 +577,7 @@ const ckpt__format ckpt__format_universal = {
     .bid = no_bid,
     .read = read_directory,
     .family = CKPT__FAMILY_DEEPSPEED,
+    .sharded = CKPT__SHARDED_UNIVERSAL,
     .canonical = true,
     .own_loader = true,
     .no_python =

@@ -432,6 +432,20 @@ static ckpt_status note_flat(ckpt__fsdp *f, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* The largest mesh of all that the files name: beside FSDP with tensor parallel some tensors are on a dimension of it alone. */
+static void tell_job(ckpt__fsdp *f)
+{
+    int64_t most = 0;
+    f->index->job.ranks = f->world;
+    for (size_t i = 0; i < f->count; i++)
+        for (const ckpt__shard *s = f->files[i].there ? f->files[i].shards : NULL; s; s = s->next) {
+            if (!s->mesh || s->mesh->ndim <= most)
+                continue;
+            most = s->mesh->ndim;
+            f->index->job.mesh = s->mesh;
+        }
+}
+
 /* The model and its optimizer first, then the `others`. */
 static ckpt_status make_root(ckpt__fsdp *f, size_t others, ckpt_error *err)
 {
@@ -464,6 +478,7 @@ static ckpt_status make_index(ckpt__fsdp *f, ckpt__folder *folder, ckpt_error *e
         status = make_root(f, others, err);
     if (status == CKPT_OK)
         status = ckpt__fsdp_fill(f, err);
+    tell_job(f);
     if (status == CKPT_OK && !ckpt__index_tell_layout(f->index, "a file of each of %lld ranks", (long long)f->world))
         status = ckpt__fsdp_no_memory(err);
     return status == CKPT_OK ? note_flat(f, err) : status;
@@ -531,6 +546,7 @@ const ckpt__format ckpt__format_fsdp = {
     .bid = bid,
     .read = read_fsdp,
     .family = CKPT__FAMILY_FSDP,
+    .sharded = CKPT__SHARDED_FSDP,
     .laid_out = true,
     .own_loader = true,
     .no_python =

@@ -311,6 +311,7 @@ const ckpt__format ckpt__format_llmc = {
     .bid = bid,
     .read = read_llmc,
     .family = CKPT__FAMILY_LLMC,
+    .sharded = CKPT__SHARDED_LLMC,
     .canonical = true,
     .own_loader = true,
     .no_python =

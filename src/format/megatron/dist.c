@@ -264,12 +264,16 @@ static bool is_model_space(const ckpt_value *root)
 static ckpt_status tell_layout(ckpt__index *x, ckpt_error *err)
 {
     const ckpt_value *args = ckpt_value_get(x->root, "args");
-    int64_t tp, pp;
+    int64_t tp = 0, pp = 0;
+    if (args && !ckpt__meg_int(args, "world_size", &x->job.ranks))
+        x->job.ranks = 0;
     bool told = args && ckpt__meg_int(args, "tensor_model_parallel_size", &tp) &&
                         ckpt__meg_int(args, "pipeline_model_parallel_size", &pp)
                     ? ckpt__index_tell_layout(x, "saved by %lld tensor parallel, %lld pipeline ranks", (long long)tp,
                                               (long long)pp)
                     : ckpt__index_tell_layout(x, "torch_dist: pieces of all ranks, by name");
+    x->job.tp = pp > 0 ? tp : 0;
+    x->job.pp = pp;
     return told ? CKPT_OK : ckpt__meg_no_memory(err);
 }
 

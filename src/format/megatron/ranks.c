@@ -527,6 +527,10 @@ ckpt_status ckpt__meg_read_ranks(const ckpt__read_request *request, const ckpt__
         m.index->step = step;
     if (status == CKPT_OK)
         status = join(&m, err);
+    if (status == CKPT_OK && !ckpt__meg_int(ckpt_value_get(m.first->root, "args"), "world_size", &m.index->job.ranks))
+        m.index->job.ranks = 0;
+    m.index->job.tp = (int64_t)m.tp;
+    m.index->job.pp = (int64_t)m.pp;
     if (status == CKPT_OK)
         status = tell_layout(&m, err);
     free_all(&m);

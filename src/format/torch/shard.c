@@ -103,6 +103,23 @@ static bool mesh_ranks(ckpt__torch *t, const node *mesh, ckpt__mesh *m)
     return true;
 }
 
+/* False: no memory. */
+static bool mesh_names(ckpt__torch *t, const node *mesh, ckpt__mesh *m)
+{
+    const node *names = sequence_of(at(mesh, "_mesh_dim_names"));
+    if (!names)
+        names = sequence_of(at(mesh, "mesh_dim_names")); /* before 2.9 */
+    for (uint32_t i = 0; names && ckpt__torch_length(names) == m->ndim && i < m->ndim; i++) {
+        const node *name = ckpt__torch_item(names, i);
+        if (!name || name->kind != CKPT__P_STR)
+            continue;
+        m->names[i] = ckpt__arena_str(t->arena, name->u.text.data, name->u.text.size);
+        if (!m->names[i].data)
+            return false;
+    }
+    return true;
+}
+
 /* One for all tensors that have it. False: no memory. *out NULL: it is not understood. */
 static bool mesh_of(ckpt__torch *t, const node *mesh, const ckpt__mesh **out)
 {
@@ -119,7 +136,7 @@ static bool mesh_of(ckpt__torch *t, const node *mesh, const ckpt__mesh **out)
         return false;
     *m = (ckpt__mesh){.node = mesh, .rank = -1};
     bool known = mesh_sizes(t, mesh, m);
-    if (!mesh_ranks(t, mesh, m))
+    if (!mesh_ranks(t, mesh, m) || !mesh_names(t, mesh, m))
         return false;
     m->has_coordinate = known && ints_of(at(mesh, "_coordinate_on_dim"), m->coordinate, m->ndim);
     if (!int_of(at(mesh, "_rank"), &m->rank))

@@ -80,7 +80,7 @@ START_TEST(the_last_rank_is_not_there)
     says("pieces-missing", "model.columns.weight", "have 9 of its 15 elements");
     ck_assert_uint_eq(ckpt_report_count_code(report, "pieces-missing"), 2);
     for (int leave = 0; leave < 2; leave++) {
-        ck_assert_int_eq(outcome(leave, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+        ck_assert_int_eq(outcome(leave, CKPT_LOADER_CKPT), CKPT_OUTCOME_FAILS_AT_LOAD);
         says("pieces-missing", "model.rows.weight", "have 9 of its 15 elements");
         ck_assert_uint_eq(ckpt_report_count_code(report, "pieces-missing"), 2);
     }
@@ -95,7 +95,7 @@ START_TEST(pieces_that_meet)
     is_damaged();
     says("pieces-overlap", "model.rows.weight", "two of its pieces have the same elements");
     ck_assert_uint_eq(ckpt_report_count_code(report, "pieces-overlap"), 1);
-    ck_assert_int_eq(outcome(false, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+    ck_assert_int_eq(outcome(false, CKPT_LOADER_CKPT), CKPT_OUTCOME_FAILS_AT_LOAD);
     says("pieces-overlap", "model.rows.weight", "two of its pieces have the same elements");
 }
 END_TEST
@@ -174,7 +174,7 @@ START_TEST(a_damaged_list_of_a_rank)
         is_damaged();
         says("pieces-missing", "model.rows.weight", "have 9 of its 15 elements");
         says("pieces-missing", "model.columns.weight", "have 9 of its 15 elements");
-        ck_assert_int_eq(outcome(true, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+        ck_assert_int_eq(outcome(true, CKPT_LOADER_CKPT), CKPT_OUTCOME_FAILS_AT_LOAD);
         ck_assert_uint_eq(salvage(), 3);
         ck_assert(!is_in_output("model.rows.weight") && is_in_output("model.few") && is_in_output("model.whole"));
     }
@@ -249,7 +249,7 @@ START_TEST(a_damaged_shard)
             says("pieces-missing", "rows.weight", words[_i]);
         ck_assert_uint_eq(ckpt_report_count_code(report, damage == 2 ? "member-damaged" : "truncated"),
                           damage == 1 ? 2 : 1);
-        ck_assert_int_eq(outcome(true, CKPT_LOADER_OWN), CKPT_OUTCOME_FAILS_AT_LOAD);
+        ck_assert_int_eq(outcome(true, CKPT_LOADER_CKPT), CKPT_OUTCOME_FAILS_AT_LOAD);
         ck_assert_uint_gt(salvage(), damage == 1 ? 0 : 1);
         ck_assert(damage == 1 || (!is_in_output("rows.weight") && !is_in_output("columns.weight")));
     }
