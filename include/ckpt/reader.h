@@ -133,6 +133,15 @@ size_t ckpt_reader_piece_count(const ckpt_reader *reader, size_t i);
  * CKPT_E_NO_MEMORY. */
 ckpt_status ckpt_reader_piece(const ckpt_reader *reader, size_t i, size_t piece, ckpt_piece_info *out, ckpt_error *err);
 
+/* The number of files of the checkpoint. */
+size_t ckpt_reader_file_count(const ckpt_reader *reader);
+/* What file number `file`, from 0, has of the tensors: how many pieces, and the bytes of their elements. *name is its name below the
+ * checkpoint's directory, borrowed until the reader is closed; data NULL for a single file. Pieces that have the same elements
+ * (replicas) all count. Only metadata that was read when the checkpoint was opened is asked, and no record is looked into: of a file that is
+ * damaged it is what the metadata says. Each place may be NULL. CKPT_E_ARGUMENT: no such file; CKPT_E_NO_MEMORY. */
+ckpt_status ckpt_reader_file_holds(const ckpt_reader *reader, size_t file, ckpt_str *name, uint64_t *pieces,
+                                   uint64_t *nbytes, ckpt_error *err);
+
 /* Reads one box of a tensor, whole or in pieces, as ckpt_reader_read reads all of it: the elements from index lo[k] on, size[k] of them
  * along each dimension k, into dst, in C order. lo and size have ndim numbers (NULL where ndim is 0); n must be the bytes of the
  * box, which may be empty. Of the files no more is read than the box takes, but for what a CRC or a compressed storage asks for,

@@ -22,6 +22,7 @@ void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *sour
         ckpt__source_unmap(source, (uint32_t)i, parts->maps[i]);
     free(parts->maps);
     free(parts->numbers);
+    free(parts->shares);
     pthread_mutex_destroy(&parts->lock);
     free(parts);
 }

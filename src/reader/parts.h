@@ -14,7 +14,10 @@ struct ckpt__reader_parts {
     size_t map_count;     /* files; 0 before the first map */
     int64_t *numbers;     /* heap, owned: the public number of each storage, and behind them as many zeros as any tensor
                                    * has dimensions. NULL before the first piece */
-    ckpt__lanes lanes;    /* the queues and pinned buffers to devices */
+    struct ckpt__file_share {
+        uint64_t pieces, nbytes;
+    } * shares;        /* heap, owned: of each file of the source. NULL before the first question */
+    ckpt__lanes lanes; /* the queues and pinned buffers to devices */
 };
 
 ckpt__reader_parts *ckpt__reader_parts_new(void);

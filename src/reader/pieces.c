@@ -122,6 +122,57 @@ ckpt_status ckpt_reader_piece(const ckpt_reader *r, size_t i, size_t piece, ckpt
     return CKPT_OK;
 }
 
+/* ---- files */
+
+static bool make_shares(const ckpt_reader *r, struct ckpt__file_share **out)
+{
+    const ckpt__index *x = r->index;
+    struct ckpt__file_share *shares = *out = calloc(r->source->count + 1, sizeof *shares);
+    for (size_t i = 0; shares && i < x->tensor_count; i++)
+        for (size_t k = 0; k < ckpt__view_count(&x->tensors[i]); k++) {
+            const ckpt__view v = ckpt__view_of(x, &x->tensors[i], k);
+            const uint32_t file = x->storages[v.storage].extent.file;
+            uint64_t numel = v.count, nbytes = 0;
+            if (file >= r->source->count)
+                continue;
+            if (!v.flat)
+                ckpt__numel(v.size, x->tensors[i].info.ndim, &numel);
+            ckpt__nbytes(numel, ckpt_dtype_bits(x->tensors[i].info.dtype), &nbytes);
+            shares[file].pieces++;
+            shares[file].nbytes += nbytes;
+        }
+    return shares != NULL;
+}
+
+size_t ckpt_reader_file_count(const ckpt_reader *r)
+{
+    return r ? r->source->count : 0;
+}
+
+ckpt_status ckpt_reader_file_holds(const ckpt_reader *r, size_t file, ckpt_str *name, uint64_t *pieces,
+                                   uint64_t *nbytes, ckpt_error *err)
+{
+    if (!r)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "no reader was given");
+    if (file >= r->source->count)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, r->path,
+                          "there is no file of number %zu: it has %zu, counted from 0 (ckpt_reader_file_count)", file,
+                          r->source->count);
+    pthread_mutex_lock(&r->parts->lock);
+    bool made = r->parts->shares || make_shares(r, &r->parts->shares);
+    const struct ckpt__file_share share = made ? r->parts->shares[file] : (struct ckpt__file_share){0, 0};
+    pthread_mutex_unlock(&r->parts->lock);
+    if (!made)
+        return ckpt__fail_memory(err, r->path, r->source->count * sizeof share);
+    if (name)
+        *name = r->source->directory ? ckpt__s(r->source->files[file].name) : (ckpt_str){NULL, 0};
+    if (pieces)
+        *pieces = share.pieces;
+    if (nbytes)
+        *nbytes = share.nbytes;
+    return CKPT_OK;
+}
+
 /* ---- a box */
 
 static ckpt_status check_inside(const ckpt_tensor_info *t, const int64_t *lo, const int64_t *size, ckpt_error *err)

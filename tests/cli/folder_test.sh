@@ -177,6 +177,11 @@ ask 1 list --json ranks && grep -q '"code": "rank-missing"' out
 check "also as JSON"
 ask 1 doctor ranks && grep -q 'rank-missing: __1.metadata' out && grep -q 'fails-at-load' out
 check "and it does not resume"
+cp -r "$data/dcp/ranks" zeros && chmod -R u+w zeros && head -c "$(wc -c <zeros/__1_0.distcp)" /dev/zero >zeros/__1_0.distcp
+ask 0 show zeros && grep -q '^ *5 pieces, 120 B in __1_0.distcp' out
+check "show looks into no record: what each file holds is what the list says"
+ask 1 verify zeros && grep -q '__1_0.distcp' out
+check "and verify finds that the bytes are others"
 cp "$data/dcp/shards/shard-00001-model-00001-of-00001.safetensors" lone.safetensors
 for command in list scan verify show; do
     ask 0 $command lone.safetensors && cat out err | grep -q 'part-of-checkpoint: this is a shard'

@@ -152,7 +152,10 @@ static void compare_piece(const made *m, const drawn *d, const ckpt_piece_info *
 static void ask_pieces(uint64_t seed, size_t count, uint32_t victim)
 {
     int64_t numbers[STORAGES] = {-1, -1, -1, -1, -1, -1};
+    uint64_t pieces[STORAGES] = {0}, nbytes[STORAGES] = {0}; /* of each file */
+    const size_t files = ckpt_reader_file_count(&random_reader);
     (void)victim;
+    ck_assert(files == opened->count && files <= STORAGES);
     for (size_t i = 0; i < count; i++) {
         const made *m = &tensors[i];
         const ckpt_tensor_info *info = ckpt_reader_tensor(&random_reader, i);
@@ -169,11 +172,21 @@ static void ask_pieces(uint64_t seed, size_t count, uint32_t victim)
             for (uint32_t s = 0; s < STORAGES; s++)
                 ck_assert(s == d->storage ? numbers[s] < 0 || numbers[s] == p.storage : numbers[s] != p.storage);
             numbers[d->storage] = p.storage;
+            pieces[source->index->storages[d->storage].extent.file]++;
+            nbytes[source->index->storages[d->storage].extent.file] += p.nbytes;
         }
         ck_assert_uint_eq(ckpt_reader_piece_count(&random_reader, i), next);
     }
     for (uint32_t s = 0; s < STORAGES; s++)
         ck_assert_int_lt(numbers[s], STORAGES);
+    for (size_t f = 0; f < files; f++) {
+        ckpt_str name;
+        uint64_t some, bytes;
+        ck_assert_int_eq(ckpt_reader_file_holds(&random_reader, f, &name, &some, &bytes, &err), CKPT_OK);
+        ck_assert(ckpt__str_is(name, opened->files[f].name) && some == pieces[f] && bytes == nbytes[f]);
+    }
+    ck_assert_int_eq(ckpt_reader_file_holds(&random_reader, files, NULL, NULL, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert(strstr(err.message, "counted from 0"));
 }
 
 START_TEST(random_pieces)
@@ -242,7 +255,13 @@ START_TEST(whole)
     size_t a = number("a");
     const ckpt_tensor_info *info = ckpt_reader_tensor(reader, a);
     ckpt_piece_info p = CKPT_PIECE_INFO_INIT;
+    ckpt_str file = {"", 0};
+    uint64_t pieces, nbytes;
     ck_assert_uint_eq(ckpt_reader_piece_count(reader, a), 1);
+    ck_assert_uint_eq(ckpt_reader_file_count(reader), 1);
+    ck_assert_int_eq(ckpt_reader_file_holds(reader, 0, &file, &pieces, &nbytes, &err), CKPT_OK);
+    ck_assert(!file.data && pieces == ckpt_reader_tensor_count(reader) && nbytes >= 96);
+    ck_assert_int_eq(ckpt_reader_file_holds(NULL, 0, NULL, NULL, NULL, &err), CKPT_E_ARGUMENT);
     ck_assert_int_eq(ckpt_reader_piece(reader, a, 0, &p, &err), CKPT_OK);
     ck_assert(p.struct_size == sizeof p && p.ndim == 2 && p.lo[0] == 0 && p.lo[1] == 0 && p.size[0] == 4 &&
               p.size[1] == 6 && !p.strides && !p.flat && !p.replica && !p.has_crc && p.crc32 == 0);
