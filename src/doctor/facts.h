@@ -539,11 +539,10 @@ ckpt_status ckpt__doctor_values(ckpt__examination *p);
 /* ranks.c */
 void ckpt__doctor_ranks(ckpt__examination *p);
 void ckpt__doctor_rank_states(ckpt__examination *p); /* the part of it about files of random states */
-int64_t ckpt__doctor_rank_in(ckpt_str name);         /* "rank-00003", "rank3", "mp_rank_03"; -1: none */
 /* job.c: what the ranks wrote (CKPT__IN_), and whether the loader asked for reads that; what the job that resumes would have of it */
 unsigned ckpt__doctor_inside(const ckpt__index *index);
 bool ckpt__doctor_reads_inside(const ckpt__examination *p);
-void ckpt__doctor_job(ckpt__examination *p);
+ckpt_status ckpt__doctor_job(ckpt__examination *p);
 void ckpt__doctor_files(ckpt__examination *p);   /* and Lightning's keys */
 void ckpt__doctor_adapter(ckpt__examination *p); /* adapter.c: of PEFT, beside its settings */
 /* memory.c */
