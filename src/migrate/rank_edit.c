@@ -407,43 +407,84 @@ static ckpt_status edit_tree(editing *e)
 
 /* ---- the rows */
 
-static ckpt_status move_row(editing *e, ckpt_tensor_info *t, const move *one)
+/* A name as the tree has it: of a tensor in a file of a directory the file's name stands before it, and is not in the row's name and
+ * path. */
+typedef struct row_name {
+    ckpt__buf text;
+    bool in_file;
+} row_name;
+
+static ckpt_status move_row(editing *e, ckpt_tensor_info *t, const row_name *was, const move *one)
 {
     ckpt__arena *a = kept(e);
-    const size_t kept_keys = t->path.count > one->from_keys ? t->path.count - one->from_keys : 0;
-    const ckpt_str rest = {t->name.data + one->from.size, t->name.size - one->from.size};
-    const ckpt_str name = ckpt__arena_join(a, one->to, rest, (ckpt_str){NULL, 0});
-    ckpt_key *keys = ckpt__arena_array(a, one->key_count + kept_keys + 1, sizeof *keys);
+    const size_t file = was->in_file, skipped = file && one->key_count ? one->keys[0].text.size : 0;
+    const size_t from_keys = one->from_keys - (file && one->from_keys);
+    const size_t to_keys = one->key_count - (file && one->key_count);
+    const size_t rest_keys = t->path.count > from_keys ? t->path.count - from_keys : 0;
+    const ckpt_str rest = {was->text.data + one->from.size, was->text.size - one->from.size};
+    ckpt_str name = ckpt__arena_join(a, one->to, rest, (ckpt_str){NULL, 0});
+    ckpt_key *keys = ckpt__arena_array(a, to_keys + rest_keys + 1, sizeof *keys);
     if (!name.data || !keys)
         return no_memory(e);
+    if (file) {
+        const size_t begin = skipped + (name.size > skipped);
+        name = (ckpt_str){name.data + begin, name.size - begin};
+    }
     t->name = name;
     if (t->path.count == 0)
         return CKPT_OK;
-    memcpy(keys, one->keys, one->key_count * sizeof *keys);
-    if (kept_keys)
-        memcpy(keys + one->key_count, t->path.keys + one->from_keys, kept_keys * sizeof *keys);
-    t->path = (ckpt_path){keys, one->key_count + kept_keys};
+    memcpy(keys, one->keys + (one->key_count - to_keys), to_keys * sizeof *keys);
+    if (rest_keys)
+        memcpy(keys + to_keys, t->path.keys + from_keys, rest_keys * sizeof *keys);
+    t->path = (ckpt_path){keys, to_keys + rest_keys};
     return CKPT_OK;
 }
 
-/* By the longest beginning of its name that is one of the moves. */
+/* The move of the longest beginning of the name. NULL: there is none. */
+static const move *find_move(const editing *e, const char *name, size_t n)
+{
+    size_t number;
+    while (n > 0 && !ckpt__hash_get(e->by_from, name, n, &number))
+        for (n--; n > 0 && name[n] != '.'; n--)
+            ;
+    return n ? &e->moves[number] : NULL;
+}
+
+static const move *move_of(const editing *e, const ckpt_tensor_info *t, row_name *name)
+{
+    const move *one = NULL;
+    name->text.size = 0;
+    name->in_file = t->file.data != NULL;
+    if (name->in_file) {
+        ckpt__buf_add(&name->text, t->file.data, t->file.size);
+        ckpt__buf_char(&name->text, '.');
+        ckpt__buf_add(&name->text, t->name.data, t->name.size);
+        one = name->text.failed ? NULL : find_move(e, name->text.data, name->text.size);
+    }
+    if (one || name->text.failed)
+        return one;
+    name->in_file = false;
+    name->text.size = 0;
+    ckpt__buf_add(&name->text, t->name.data, t->name.size);
+    return name->text.failed ? NULL : find_move(e, name->text.data, name->text.size);
+}
+
 static ckpt_status edit_rows(editing *e)
 {
     ckpt__index *x = e->m->from;
+    row_name name = {{NULL, 0, 0, false}, false};
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && e->move_count && i < x->tensor_count; i++) {
         ckpt_tensor_info *t = &x->tensors[i].info;
-        size_t n = t->name.data ? t->name.size : 0, number;
-        while (n > 0 && !ckpt__hash_get(e->by_from, t->name.data, n, &number))
-            for (n--; n > 0 && t->name.data[n] != '.'; n--)
-                ;
-        if (n == 0)
-            continue;
-        if (e->moves[number].key_count)
-            status = move_row(e, t, &e->moves[number]);
-        else
+        const move *one = t->name.data ? move_of(e, t, &name) : NULL;
+        if (one && one->key_count)
+            status = move_row(e, t, &name, one);
+        else if (one)
             ckpt__leave_one(e->m, i, CKPT__FATE_RANK_STATE);
+        else if (name.text.failed)
+            status = no_memory(e);
     }
+    ckpt__buf_free(&name.text);
     return status;
 }
 
