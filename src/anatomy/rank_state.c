@@ -170,6 +170,16 @@ static bool is_folder_key(ckpt_str key)
     return ckpt__str_begins_more(key, "mp_rank_");
 }
 
+/* mp_rank_00_000: of the first tensor and pipeline parallel rank. */
+static bool is_first_folder(ckpt_str key)
+{
+    for (size_t i = strlen("mp_rank_"); i < key.size; i++)
+        if (key.data[i] != '0' && key.data[i] != '_')
+            return false;
+    return true;
+}
+
+/* They come in the order of the ranks; where the first one has none, none is of rank 0. */
 static bool look_at_folders(ckpt__rank_finder *f, ckpt_str key, const ckpt_value *v)
 {
     bool state = ckpt__str_is(key, "rng_state"), machine = ckpt__str_is(key, "rerun_state_machine");
@@ -181,7 +191,8 @@ static bool look_at_folders(ckpt__rank_finder *f, ckpt_str key, const ckpt_value
     if (all && ckpt__pointers_add(&f->seen, v) < 0)
         return false;
     for (size_t i = 0; all && ok && i < v->entry_count; i++) {
-        ckpt__rank_part part = {.rank = (int64_t)i, .depth = 2, .holder = v, .value = v->entries[i].value, .at = i};
+        const int64_t rank = (int64_t)i + !is_first_folder(v->entries[0].key->text);
+        ckpt__rank_part part = {.rank = rank, .depth = 2, .holder = v, .value = v->entries[i].value, .at = i};
         part.name = ckpt__arena_join(f->arena, key, ckpt__s("."), v->entries[i].key->text);
         ok = part.name.data && ckpt__rank_add(f, like, part);
     }

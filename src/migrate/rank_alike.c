@@ -92,13 +92,20 @@ static ckpt_status same_part(const ckpt__migration *m, const ckpt__rank_part *a,
     return same_value(m, a->value, b->value, same, err);
 }
 
-/* An object of a model parallel rank is a list with an item for each data parallel one. */
-static ckpt_status same_items(const ckpt__migration *m, const ckpt__rank_part *part, bool *same, ckpt_error *err)
+const ckpt_value *ckpt__rank_items(const ckpt__rank_part *part)
 {
     const ckpt_value *v = part->value;
+    if (v && v->kind == CKPT_V_LIST && v->item_count == 1 && v->items[0]->kind == CKPT_V_LIST)
+        v = v->items[0]; /* a record of torch_dist: a list with the object */
+    return v && v->kind == CKPT_V_LIST ? v : NULL;
+}
+
+static ckpt_status same_items(const ckpt__migration *m, const ckpt__rank_part *part, bool *same, ckpt_error *err)
+{
+    const ckpt_value *all = ckpt__rank_items(part);
     ckpt_status status = CKPT_OK;
-    for (size_t i = 1; *same && status == CKPT_OK && v && v->kind == CKPT_V_LIST && i < v->item_count; i++)
-        status = same_value(m, v->items[0], v->items[i], same, err);
+    for (size_t i = 1; all && *same && status == CKPT_OK && i < all->item_count; i++)
+        status = same_value(m, all->items[0], all->items[i], same, err);
     return status;
 }
 

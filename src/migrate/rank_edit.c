@@ -146,17 +146,22 @@ static ckpt_status say_one(editing *e, const ckpt_value *dict)
     return CKPT_OK;
 }
 
-/* Of a list with an item for each data parallel rank the first, in a list of its own. The others do not go along. */
+/* Of a list with an item for each data parallel rank the first, in a list of its own. The others do not go along. The record of torch_dist
+ * is a list of one more, with the object in it. */
 static ckpt_status first_item(editing *e, const ckpt__rank_part *part, const ckpt_value **value)
 {
-    const ckpt_value *v = part->value;
+    const ckpt_value *all = ckpt__rank_items(part);
+    const bool wrapped = all && all != part->value;
+    const ckpt_str name = wrapped ? numbered(e, part->name, 0) : part->name;
     ckpt_status status = CKPT_OK;
-    *value = v;
-    if (v->kind != CKPT_V_LIST || v->item_count < 2)
+    *value = part->value;
+    if (!all || all->item_count < 2)
         return CKPT_OK;
-    for (size_t i = 1; status == CKPT_OK && i < v->item_count; i++)
-        status = leave_below(e, numbered(e, part->name, i));
-    *value = ckpt__value_list(kept(e), CKPT_V_LIST, v->items, 1);
+    for (size_t i = 1; status == CKPT_OK && i < all->item_count; i++)
+        status = leave_below(e, numbered(e, name, i));
+    *value = ckpt__value_list(kept(e), CKPT_V_LIST, all->items, 1);
+    if (*value && wrapped)
+        *value = ckpt__value_list(kept(e), CKPT_V_LIST, value, 1);
     return status == CKPT_OK && !*value ? no_memory(e) : status;
 }
 

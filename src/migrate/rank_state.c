@@ -49,6 +49,7 @@ static const char *what(const ckpt__rank_state *s)
 static ckpt_status drop(deciding *d, size_t i)
 {
     const ckpt__rank_state *s = &d->found->states[i];
+    d->apart += s->kind == CKPT__OF_OTHER;
     if (s->kind == CKPT__OF_OTHER || s->form == CKPT__IN_TOTAL)
         return CKPT_OK;
     d->deeds[i].verdict = CKPT__RANK_GOES;
@@ -173,10 +174,12 @@ static ckpt_status say_rest(const deciding *d, size_t known)
         status = say(d, CKPT_SEVERITY_NOTE, &all, NULL, "%zu value%s that all ranks have alike become%s one", d->joined,
                      d->joined == 1 ? "" : "s", d->joined == 1 ? "s" : "");
     if (status == CKPT_OK && d->apart)
-        status = say(
-            d, CKPT_SEVERITY_WARNING, &all, NULL,
-            "%zu value%s not the same on all ranks, and what %s is not known: each stays under the name of its rank",
-            d->apart, d->apart == 1 ? " is" : "s are", d->apart == 1 ? "it is" : "they are");
+        status = say(d, derives ? CKPT_SEVERITY_WARNING : CKPT_SEVERITY_NOTE, &all, NULL,
+                     "%zu value%s no random state and no place in the data%s: each stays under the name of its rank",
+                     d->apart, d->apart == 1 ? " of the ranks is" : "s of the ranks are",
+                     !derives        ? ""
+                     : d->apart == 1 ? ", and is not the same on all of them"
+                                     : ", and are not the same on all of them");
     return status;
 }
 
@@ -223,7 +226,7 @@ ckpt_status ckpt__migrate_say_ranks(ckpt__migration *m, ckpt_error *err)
     ckpt__rank_states found;
     ckpt__arena *scratch = NULL;
     ckpt__buf names = {NULL, 0, 0, false};
-    size_t count = 0;
+    size_t count = 0, others = 0;
     if (m->options.rank_state != CKPT_RANK_STATE_KEEP || m->hf || m->options.weights_only)
         return CKPT_OK; /* weights are no rank's own */
     if (!(scratch = ckpt__arena_new(0)))
@@ -232,16 +235,19 @@ ckpt_status ckpt__migrate_say_ranks(ckpt__migration *m, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < found.count; i++) {
         const ckpt__rank_state *s = &found.states[i];
         char name[120];
-        if (!goes(m, &found, s) || count++ >= NAMED)
+        others += s->kind == CKPT__OF_OTHER && s->several;
+        if (s->kind == CKPT__OF_OTHER || !goes(m, &found, s) || count++ >= NAMED)
             continue;
         ckpt__buf_printf(&names, "%s%s (%zu)", count > 1 ? ", " : "",
                          ckpt__escape(name, sizeof name, s->name.data, s->name.size), s->count);
     }
     if (count > NAMED)
         ckpt__buf_printf(&names, " and %zu more", count - NAMED);
+    if (others)
+        ckpt__buf_printf(&names, "%s%zu other value%s", count ? "; " : "", others, others == 1 ? "" : "s");
     if (names.failed)
         status = ckpt__migration_no_memory(err);
-    if (status == CKPT_OK && count &&
+    if (status == CKPT_OK && count + others > 0 &&
         !ckpt__report_add(
             m->report, CKPT_SEVERITY_NOTE, "rank-state", NULL,
             "--rank-state derive makes of them the state of one process, --rank-state drop leaves them out",

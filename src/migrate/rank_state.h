@@ -21,6 +21,8 @@ typedef struct ckpt__rank_deed {
     const ckpt__rank_part *kept; /* of ONE; borrowed */
 } ckpt__rank_deed;
 
+/* Megatron: the list in a part that has an item for each data parallel rank. NULL: there is none. */
+const ckpt_value *ckpt__rank_items(const ckpt__rank_part *part);
 /* Do all parts of the state have the same: values, bytes of tensors, and the items of lists among themselves? */
 ckpt_status ckpt__rank_alike(const ckpt__migration *m, const ckpt__rank_states *found, const ckpt__rank_state *state,
                              bool *same, ckpt_error *err);
