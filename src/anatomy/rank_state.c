@@ -275,8 +275,8 @@ static bool look_at_own(ckpt__rank_finder *f, int64_t rank, ckpt_str name, const
         const size_t at = l->at++;
         const ckpt_entry *e = &l->dict->entries[at];
         ckpt__rank_kind kind;
-        if (e->key->kind != CKPT_V_STR)
-            continue;
+        if (e->key->kind != CKPT_V_STR || l->name.size + e->key->text.size > 1000)
+            continue; /* names of values are short; a long key above many would make long names of each */
         path.count = base + depth;
         path.keys[path.count - 1] = e->key;
         path.name = ckpt__arena_join(f->arena, l->name, ckpt__s("."), e->key->text);

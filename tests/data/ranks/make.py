@@ -146,7 +146,8 @@ def lists(out):
     for rank in range(WORLD):
         seed(rank)
         cpu.append(torch.get_rng_state())
-    torch.save({"model": net().state_dict(), "rng_states": cpu, "cuda_rng_states": of_gpus(0), "small_rng_states": [t[:16].clone() for t in cpu],
+    model = dict(net().state_dict(), **{f"random_proj.rank_{k}.weight": torch.full((2, 2), float(k)) for k in range(2)})
+    torch.save({"model": model, "random_transforms": [{"p": 0.1}, {"p": 0.2}], "samplers": [{"kind": "a"}, {"kind": "b"}], "rng_states": cpu, "cuda_rng_states": of_gpus(0), "small_rng_states": [t[:16].clone() for t in cpu],
                 "sampler_states": [{"epoch": 1, "at": rank} for rank in range(WORLD)]}, f"{out}/lists.pt")
 
 

@@ -390,6 +390,10 @@ START_TEST(of_lists)
     lacks(r, "rng_states.1");
     has(r, "cuda_rng_states.1");  /* of two GPUs */
     has(r, "small_rng_states.1"); /* not known to be of ranks: no generator of a CPU has so few bytes */
+    static const char *const sound_so[] = {"random_transforms.1.p", "samplers.1.kind",
+                                           "model.random_proj.rank_1.weight"};
+    for (size_t i = 0; i < sizeof sound_so / sizeof *sound_so; i++)
+        has(r, sound_so[i]);
     lacks(r, "sampler_states");
     says("rng_states", CKPT_SEVERITY_NOTE, random_goes_on);
     says("sampler_states", CKPT_SEVERITY_WARNING, differ);
