@@ -229,10 +229,8 @@ typedef struct own_path {
 
 static bool add_own(ckpt__rank_finder *f, int64_t rank, const own_path *path, const ckpt_value *holder, size_t at)
 {
-    const ckpt_value *first = path->keys[0];
     ckpt__rank_state like = {.form = CKPT__IN_OWN, .world = SIZE_MAX};
-    size_t head = f->own_head;
-    ckpt_str inner = {path->name.data + head, path->name.size - head};
+    ckpt_str inner = {path->name.data + f->own_head, path->name.size - f->own_head};
     ckpt__rank_part part = {.rank = rank,
                             .name = path->name,
                             .depth = path->count + 1,
@@ -241,14 +239,15 @@ static bool add_own(ckpt__rank_finder *f, int64_t rank, const own_path *path, co
                             .at = at};
     part.keys = ckpt__arena_array(f->arena, path->count, sizeof *part.keys);
     like.name = ckpt__arena_join(f->arena, ckpt__s(f->own_name), ckpt__s("."), inner);
-    if (!first || !part.keys || !like.name.data)
+    if (!part.keys || !like.name.data)
         return false;
     memcpy(part.keys, path->keys, path->count * sizeof *part.keys);
     ckpt__rank_kind_of(inner, &like.kind);
     return ckpt__rank_add(f, like, part);
 }
 
-/* Every value below that is no dict, and every dict that its name tells. */
+/* Every value below that is no dict, and every dict that its name tells. An optimizer's settings are one value: a group whose parameters
+ * differ has its own settings. */
 static bool look_at_own(ckpt__rank_finder *f, int64_t rank, ckpt_str name, const ckpt_value *dict,
                         const ckpt_value *key)
 {
@@ -284,7 +283,7 @@ static bool look_at_own(ckpt__rank_finder *f, int64_t rank, ckpt_str name, const
             return false;
         ckpt_str inner = {path.name.data + f->own_head, path.name.size - f->own_head};
         bool deeper = e->value->kind == CKPT_V_DICT && e->value->entry_count && depth + base < CKPT__RANK_DEPTH &&
-                      !ckpt__rank_kind_of(inner, &kind);
+                      !ckpt__str_is(inner, "optimizer") && !ckpt__rank_kind_of(inner, &kind);
         if (deeper)
             levels[depth++] = (struct level){e->value, 0, path.name};
         else if (!add_own(f, rank, &path, l->dict, at))

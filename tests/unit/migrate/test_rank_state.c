@@ -475,6 +475,15 @@ static void *train(void *arg)
     d.shape = &two;
     d.role = CKPT_ROLE_PARAM;
     d.data = weight;
+    double lr = 0.5 + (double)rank; /* each rank has a group of its own */
+    static const char *const params[] = {"w"};
+    ckpt_hyper hypers[] = {{"lr", CKPT_SCALAR_F64, &lr}};
+    ckpt_group_desc group = CKPT_GROUP_DESC_INIT;
+    group.name = "0";
+    group.params = params;
+    group.param_count = 1;
+    group.hypers = hypers;
+    group.hyper_count = 1;
     o.ranks.rank = rank;
     o.ranks.world = 2;
     o.all_reduce = all_reduce;
@@ -487,6 +496,7 @@ static void *train(void *arg)
     gpu.role = CKPT_ROLE_RNG;
     gpu.data = rng;
     status = status < 0 ? status : ckpt_state_tensor(state, &gpu, &e);
+    status = status < 0 ? status : ckpt_state_group(state, &group, &e);
     status = status < 0 ? status : ckpt_state_bytes(state, "rng.cpu", rng, sizeof rng, &e);
     status = status < 0 ? status : ckpt_state_i64(state, "step", &step, &e);
     status = status < 0 ? status : ckpt_state_i64(state, "seen", &seen, &e);
@@ -552,6 +562,9 @@ START_TEST(of_a_run)
         has_int(r, "rank-00001.seen", 11);
         lacks(r, "rank-00001.loader");
         lacks(r, "loader");
+        has(r, "rank-00001.optimizer.groups.0.params"); /* a group is not taken apart */
+        has(r, "rank-00001.optimizer.groups.0.lr");
+        lacks(r, "optimizer.groups.0");
         says("rank-*.rng", CKPT_SEVERITY_NOTE, random_goes_on);
         says("rank-*.rng.gpu", CKPT_SEVERITY_NOTE, "called rng.gpu now");
         says("rank-*.loader", CKPT_SEVERITY_WARNING, differ);
