@@ -115,7 +115,7 @@ typedef struct ckpt_migrate_row {
     ckpt_str tag, from_tag; /* device tags, in the target and in the source; data NULL: none */
     ckpt_str layout;        /* "sparse_coo", ...; data NULL: dense */
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
-                             * "counted" "dead-state" "tied" "in-structure" "lost" */
+                             * "counted" "rank-state" "dead-state" "tied" "in-structure" "lost" */
     const char *why;        /* in words; NULL: it is written */
     const char
         *storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "resolved"; NULL: it
@@ -127,6 +127,17 @@ typedef struct ckpt_migrate_ledger {
     ckpt_status (*fn)(void *ctx, const ckpt_migrate_row *row, ckpt_error *err);
     void *ctx;
 } ckpt_migrate_ledger;
+
+/* What becomes of what exists once for each rank that saved: states of random generators, samplers, places in the data. Values are
+ * stable; new ones are added at the end. */
+typedef enum ckpt_rank_state {
+    CKPT_RANK_STATE_KEEP = 0, /* each goes along under the name of its rank */
+    CKPT_RANK_STATE_DROP,     /* all are left out */
+    /* They become those of one process, by rule. What all ranks have alike becomes one. Of states of random generators that differ the
+     * one of rank 0 is taken, under the name that a job of one process has for it. A place in the data that differs is left out, for
+     * no rule makes one of several. Counters of all ranks together (Megatron's consumed_train_samples) stay as they are. */
+    CKPT_RANK_STATE_DERIVE
+} ckpt_rank_state;
 
 /* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
@@ -209,6 +220,8 @@ typedef struct ckpt_migrate_options {
     const char *
         merge_adapter; /* a folder of PEFT with a LoRA adapter, which is merged into the weights as merge_and_unload does it on
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
+    ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
+    uint32_t reserved;          /* 0 */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

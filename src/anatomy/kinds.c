@@ -136,10 +136,10 @@ unsigned ckpt__counter_evidence(const ckpt__anatomy *a, size_t node)
 
 /* ---- states of random generators */
 
-static bool is_rng(const ckpt__anatomy *a, const ckpt_value *v)
+static bool is_rng(const ckpt__index *index, const ckpt_value *v)
 {
-    return v->kind == CKPT_V_TENSOR && v->tensor < a->index->tensor_count &&
-           a->index->tensors[v->tensor].info.role == CKPT_ROLE_RNG;
+    return v->kind == CKPT_V_TENSOR && v->tensor < index->tensor_count &&
+           index->tensors[v->tensor].info.role == CKPT_ROLE_RNG;
 }
 
 /* Does the path say that it is the state of the CPU's generator? Those of CUDA's are another size. */
@@ -150,35 +150,41 @@ static bool is_called_rng(const ckpt__node *n)
            (ckpt__str_holds_nocase(n->name, "rng") || ckpt__str_holds_nocase(n->name, "random"));
 }
 
-/* A list with nothing in it but states: one a GPU, or one a rank, whose state may be a dict of several generators'. */
-static bool is_rng_list(const ckpt__anatomy *a, const ckpt__node *n)
+bool ckpt__is_rng_list(const ckpt__index *index, const ckpt_value *v, ckpt_str path)
 {
-    const ckpt_value *v = n->value;
     bool all = v->kind == CKPT_V_LIST && v->item_count > 0;
-    bool dicts = all && (ckpt__str_holds_nocase(n->name, "rng") || ckpt__str_holds_nocase(n->name, "random"));
+    bool dicts = all && (ckpt__str_holds_nocase(path, "rng") || ckpt__str_holds_nocase(path, "random"));
     for (size_t i = 0; all && i < v->item_count; i++)
-        all = is_rng(a, v->items[i]) || (dicts && v->items[i]->kind == CKPT_V_DICT);
+        all = is_rng(index, v->items[i]) || (dicts && v->items[i]->kind == CKPT_V_DICT);
     return all;
+}
+
+bool ckpt__is_of_gpu(ckpt_str path)
+{
+    return ckpt__str_holds_nocase(path, "cuda") || ckpt__str_holds_nocase(path, "gpu");
 }
 
 unsigned ckpt__rng_evidence(const ckpt__anatomy *a, size_t node)
 {
     const ckpt__node *n = &a->tree.nodes[node];
-    unsigned bits = (is_rng(a, n->value) ? CKPT__RNG_TENSOR : 0) | (is_called_rng(n) ? CKPT__RNG_BY_NAME : 0) |
-                    (is_rng_list(a, n) ? CKPT__RNG_LIST : 0);
-    bool gpu = bits && (ckpt__str_holds_nocase(n->name, "cuda") || ckpt__str_holds_nocase(n->name, "gpu"));
-    return gpu ? bits | CKPT__RNG_OF_GPU : bits;
+    unsigned bits = (is_rng(a->index, n->value) ? CKPT__RNG_TENSOR : 0) | (is_called_rng(n) ? CKPT__RNG_BY_NAME : 0) |
+                    (ckpt__is_rng_list(a->index, n->value, n->name) ? CKPT__RNG_LIST : 0);
+    return bits && ckpt__is_of_gpu(n->name) ? bits | CKPT__RNG_OF_GPU : bits;
 }
 
 /* ---- data */
 
+bool ckpt__is_sampler_list(const ckpt_value *v, ckpt_str path)
+{
+    bool all = v->kind == CKPT_V_LIST && v->item_count > 1 && ckpt__str_holds_nocase(path, "sampler");
+    for (size_t i = 0; all && i < v->item_count; i++)
+        all = v->items[i]->kind == CKPT_V_DICT;
+    return all;
+}
+
 unsigned ckpt__sampler_evidence(const ckpt__anatomy *a, size_t node)
 {
-    const ckpt__node *n = &a->tree.nodes[node];
-    bool all = n->value->kind == CKPT_V_LIST && n->value->item_count > 1 && ckpt__str_holds_nocase(n->name, "sampler");
-    for (size_t i = 0; all && i < n->value->item_count; i++)
-        all = n->value->items[i]->kind == CKPT_V_DICT;
-    return all;
+    return ckpt__is_sampler_list(a->tree.nodes[node].value, a->tree.nodes[node].name);
 }
 
 unsigned ckpt__data_loader_evidence(const ckpt_value *dict)

@@ -13,4 +13,10 @@ unsigned ckpt__counter_evidence(const ckpt__anatomy *a, size_t node);
 unsigned ckpt__rng_evidence(const ckpt__anatomy *a, size_t node);
 unsigned ckpt__sampler_evidence(const ckpt__anatomy *a, size_t node);
 unsigned ckpt__data_loader_evidence(const ckpt_value *dict);
+
+/* A list with nothing in it but states of generators: one a GPU, or one a rank, whose state may be a dict of several generators'. */
+bool ckpt__is_rng_list(const ckpt__index *index, const ckpt_value *v, ckpt_str path);
+bool ckpt__is_of_gpu(ckpt_str path); /* does the path say so? */
+/* The states of samplers of data, one a rank. */
+bool ckpt__is_sampler_list(const ckpt_value *v, ckpt_str path);
 #endif

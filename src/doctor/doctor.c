@@ -446,7 +446,9 @@ static ckpt_status examine_job(ckpt__examination *p, ckpt_report *report)
 {
     ckpt_status status = look(p);
     if (status == CKPT_OK) {
-        ckpt__doctor_job(p);
+        status = ckpt__doctor_job(p);
+    }
+    if (status == CKPT_OK) {
         ckpt__doctor_stateful(p);
         status = ckpt__doctor_steps(p);
     }

@@ -541,11 +541,10 @@ ckpt_status ckpt__doctor_values(ckpt__examination *p);
 void ckpt__doctor_ranks(ckpt__examination *p);
 /* The part of it about files of random states. parts: how many ranks have parts of the weights, at least. */
 void ckpt__doctor_rank_states(ckpt__examination *p, int64_t parts);
-int64_t ckpt__doctor_rank_in(ckpt_str name); /* "rank-00003", "rank3", "mp_rank_03"; -1: none */
 /* job.c: what the ranks wrote (CKPT__IN_), and whether the loader asked for reads that; what the job that resumes would have of it */
 unsigned ckpt__doctor_inside(const ckpt__index *index);
 bool ckpt__doctor_reads_inside(const ckpt__examination *p);
-void ckpt__doctor_job(ckpt__examination *p);
+ckpt_status ckpt__doctor_job(ckpt__examination *p);
 int64_t ckpt__doctor_ranks_of_files(const ckpt__examination *p); /* of DCP, at least; 0: not told */
 void ckpt__doctor_files(ckpt__examination *p);                   /* and Lightning's keys */
 void ckpt__doctor_adapter(ckpt__examination *p);                 /* adapter.c: of PEFT, beside its settings */

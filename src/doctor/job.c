@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include "anatomy/producer.h"
+#include "anatomy/rank_state.h"
 #include "format/shard.h"
 #include "format/table.h"
 
@@ -218,19 +219,16 @@ static const char *sharding_of(const ckpt__examination *p)
 }
 
 /* Random states of ranks: "rng_state/shard_0.1_1.2". */
-static bool has_rng(const ckpt__examination *p)
+static bool has_rng(const ckpt__rank_states *ranks)
 {
-    const ckpt_value *root = p->index->root;
-    for (size_t i = 0; root && i < root->entry_count; i++) {
-        const ckpt_value *key = root->entries[i].key;
-        if (key->kind == CKPT_V_STR && memmem(key->text.data, key->text.size, "rng_state", 9))
+    for (size_t i = 0; i < ranks->count; i++)
+        if (ranks->states[i].kind == CKPT__OF_GENERATORS && ranks->states[i].form == CKPT__IN_GRID)
             return true;
-    }
     return false;
 }
 
 /* Megatron: data parallel ranks may be as many as one likes, tensor and pipeline parallel ones not always. */
-static void compare_parallel(ckpt__examination *p, int64_t saved)
+static void compare_parallel(ckpt__examination *p, const ckpt__rank_states *ranks, int64_t saved)
 {
     const ckpt__job *job = &p->index->job;
     const ckpt__mesh_asked *asked = &p->mesh;
@@ -255,7 +253,7 @@ static void compare_parallel(ckpt__examination *p, int64_t saved)
         ckpt__doctor_note(p, CKPT__MESH_DIFFERS, NULL, none, before, after, NULL);
     else if (other && fixed)
         ckpt__doctor_note(p, CKPT__MESH_FOR_OPTIMIZER, NULL, none, before, after, kind);
-    else if (other && has_rng(p))
+    else if (other && has_rng(ranks))
         ckpt__doctor_note(p, CKPT__RNG_IGNORED, NULL, none, before, after, NULL);
     if (!other && asked->world > 0 && saved != asked->world)
         note(p, CKPT__RESHARDED, saved, asked->world, NULL);
@@ -293,33 +291,36 @@ static void compare_ranks(ckpt__examination *p, int64_t saved)
 /* ---- what there is once for each rank */
 
 /* torchtitan keeps the place in the data for each data parallel rank, and how many there are. */
-static void check_loader(ckpt__examination *p)
+static void check_loader(ckpt__examination *p, const ckpt__rank_states *ranks)
 {
-    const ckpt_value *loader = root_value(p, "dataloader"),
-                     *world = loader ? ckpt_value_get(loader, "world_size") : NULL;
-    if (!world || world->kind != CKPT_V_INT || !ckpt_value_get(loader, "dp_rank_0"))
-        return;
+    const ckpt__rank_state *s = NULL;
+    for (size_t i = 0; i < ranks->count && !s; i++)
+        if (ckpt__str_is(ranks->states[i].name, "dataloader.dp_rank_*") && ranks->states[i].world != SIZE_MAX)
+            s = &ranks->states[i];
     int64_t asked = p->mesh.count ? p->mesh.dp : p->mesh.world;
-    if (asked == 0)
+    if (!s || ranks->parts[s->first].rank != 0 || asked == 0)
         return;
-    bool sure = p->mesh.count || p->mesh.world < world->integer; /* a world of fewer has fewer of them, too */
-    if (asked != world->integer)
-        note(p, sure ? CKPT__LOADER_DATA : CKPT__LOADER_UNSAID, world->integer, asked, NULL);
+    int64_t world = ranks->parts[s->first].holder->entries[s->world].value->integer;
+    bool sure = p->mesh.count || p->mesh.world < world; /* a world of fewer has fewer of them, too */
+    if (asked != world)
+        note(p, sure ? CKPT__LOADER_DATA : CKPT__LOADER_UNSAID, world, asked, NULL);
 }
 
 /* dcp.save keeps of what stands under one key of all ranks that of one. */
-static void check_generators(ckpt__examination *p, int64_t saved)
+static void check_generators(ckpt__examination *p, const ckpt__rank_states *states, int64_t saved)
 {
     char name[160] = "";
     int64_t ranks = 0;
-    for (size_t i = 0; i < p->index->tensor_count; i++) {
+    for (size_t i = 0; i < states->count; i++) {
+        const ckpt__rank_state *s = &states->states[i];
+        bool named = s->form == CKPT__IN_KEYS || s->form == CKPT__IN_NAMES;
+        if (named && s->kind == CKPT__OF_GENERATORS && s->ranks > ranks)
+            ranks = s->ranks;
+    }
+    for (size_t i = 0; i < p->index->tensor_count && !*name; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        int64_t rank = t->role == CKPT_ROLE_RNG && t->name.data ? ckpt__doctor_rank_in(t->name) : -1;
-        if (t->role != CKPT_ROLE_RNG || !t->name.data)
-            continue;
-        if (rank < 0 && !*name)
+        if (t->role == CKPT_ROLE_RNG && t->name.data && ckpt__rank_in(t->name) < 0)
             ckpt__escape(name, sizeof name, t->name.data, t->name.size);
-        ranks = rank + 1 > ranks ? rank + 1 : ranks;
     }
     if (ranks > 0 && p->mesh.world > 0 && ranks != p->mesh.world)
         note(p, CKPT__STATE_KEYS, ranks, p->mesh.world,
@@ -389,12 +390,12 @@ static bool check_deepspeed(ckpt__examination *p)
 
 /* ---- the whole */
 
-static void compare(ckpt__examination *p, int64_t saved)
+static void compare(ckpt__examination *p, const ckpt__rank_states *ranks, int64_t saved)
 {
     bool asked = p->mesh.world > 0;
     if (p->inside & (CKPT__IN_MEGATRON | CKPT__IN_TORCH_DIST)) {
         if (asked)
-            compare_parallel(p, saved);
+            compare_parallel(p, ranks, saved);
     } else if (p->inside & (CKPT__IN_DCP | CKPT__IN_DCP_HF | CKPT__IN_UNIVERSAL)) {
         if (asked && (p->mesh.count || saved != p->mesh.world))
             note(p, CKPT__RESHARDED, saved, p->mesh.world, NULL);
@@ -407,16 +408,16 @@ static void compare(ckpt__examination *p, int64_t saved)
     }
 }
 
-void ckpt__doctor_job(ckpt__examination *p)
+static void look(ckpt__examination *p, const ckpt__rank_states *ranks)
 {
     int64_t saved = saved_ranks(p);
     char stage[40];
     if ((p->inside & (CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL)) && !check_deepspeed(p))
         return;
-    compare(p, saved);
+    compare(p, ranks, saved);
     if (p->inside & CKPT__IN_DCP) {
-        check_loader(p);
-        check_generators(p, saved);
+        check_loader(p, ranks);
+        check_generators(p, ranks, saved);
     }
     if (p->loader->loader == CKPT_LOADER_HF_TRAINER && !root_value(p, "trainer_state.json"))
         ckpt__doctor_note(p, CKPT__TRAINER_STATE_MISSING, NULL, none, NULL, NULL, NULL);
@@ -433,4 +434,14 @@ void ckpt__doctor_job(ckpt__examination *p)
     snprintf(stage, sizeof stage, "stage %s%lld",
              p->index->job.zero == 2 && p->inside == CKPT__IN_UNIVERSAL ? "1 or " : "", (long long)p->index->job.zero);
     ckpt__doctor_note(p, CKPT__JOB_NEEDS, NULL, none, stage, NULL, NULL);
+}
+
+ckpt_status ckpt__doctor_job(ckpt__examination *p)
+{
+    ckpt__rank_states ranks;
+    ckpt_status status = ckpt__rank_states_find(p->index, p->arena, &ranks, p->err);
+    if (status == CKPT_OK)
+        look(p, &ranks);
+    ckpt__rank_states_free(&ranks);
+    return status;
 }

@@ -5,39 +5,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include "anatomy/producer.h"
+#include "anatomy/rank_state.h"
 #include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
-
-/* The rank that a name says: rank-00003, rank3, mp_rank_03, random_states_3.pkl; -1: none. */
-int64_t ckpt__doctor_rank_in(ckpt_str name)
-{
-    for (size_t i = name.size; i-- > 0;) {
-        size_t at = i + 4, digits = 0;
-        int64_t rank = 0;
-        if (name.size - i < 5 || memcmp(name.data + i, "rank", 4) != 0)
-            continue;
-        if (at < name.size && (name.data[at] == '-' || name.data[at] == '_'))
-            at++;
-        for (; at < name.size && name.data[at] >= '0' && name.data[at] <= '9' && digits < 9; at++, digits++)
-            rank = rank * 10 + (name.data[at] - '0');
-        if (digits)
-            return rank;
-    }
-    return -1;
-}
-
-/* "prefix<number>suffix" -> the number; -1: another name. */
-static int64_t number_in(ckpt_str name, const char *prefix, const char *suffix)
-{
-    size_t a = strlen(prefix), b = strlen(suffix);
-    int64_t n;
-    if (!name.data || name.size <= a + b || memcmp(name.data, prefix, a) != 0 ||
-        memcmp(name.data + name.size - b, suffix, b) != 0 || !ckpt__parse_i64(name.data + a, name.size - a - b, &n) ||
-        n < 0)
-        return -1;
-    return n;
-}
 
 static bool is_folder(const ckpt__examination *p)
 {
@@ -68,9 +39,8 @@ static size_t rank_files(const ckpt__examination *p)
     int64_t first = -1;
     for (size_t i = 0; i < p->index->tensor_count; i++) {
         const ckpt_tensor_info *t = &p->index->tensors[i].info;
-        int64_t rank = t->file.data && t->device.data && ckpt__is_gpu(ckpt__tag_parse(t->device))
-                           ? ckpt__doctor_rank_in(t->file)
-                           : -1;
+        int64_t rank =
+            t->file.data && t->device.data && ckpt__is_gpu(ckpt__tag_parse(t->device)) ? ckpt__rank_in(t->file) : -1;
         if (rank >= 0 && first >= 0 && rank != first)
             return 2;
         first = rank >= 0 ? rank : first;
@@ -84,7 +54,7 @@ static void check_tags(ckpt__examination *p)
     ckpt_device only = only_gpu(p);
     int world = p->options->world;
     size_t files = rank_files(p);
-    int64_t rank = ckpt__doctor_rank_in(ckpt__s(p->reader->path));
+    int64_t rank = ckpt__rank_in(ckpt__s(p->reader->path));
     if (only.type == CKPT_DEVICE_NONE || p->map || p->loader->alone != CKPT__TO_TAG || ckpt__format_of(p->index)->bound)
         return;
     ckpt_device_name(only, b);
@@ -103,13 +73,15 @@ static void check_tags(ckpt__examination *p)
 
 /* ---- states of ranks in files of their own */
 
+/* alone: whether a process that is alone has another name for its file. */
 static const struct {
     ckpt_loader loader;
-    const char *prefix, *suffix, *alone;
+    size_t files; /* number in ckpt__rank_files */
+    bool alone;
     const char *what;
 } rank_states[] = {
-    {CKPT_LOADER_ACCELERATE, "random_states_", ".pkl", NULL, "random generators"},
-    {CKPT_LOADER_HF_TRAINER, "rng_state_", ".pth", "rng_state.pth", "random generators"},
+    {CKPT_LOADER_ACCELERATE, CKPT__RANDOM_STATES, false, "random generators"},
+    {CKPT_LOADER_HF_TRAINER, CKPT__RNG_STATES, true, "random generators"},
 };
 
 /* The message of the finding that says which file was left out; NULL: none begins so. */
@@ -133,16 +105,16 @@ void ckpt__doctor_rank_states(ckpt__examination *p, int64_t parts)
     int gpus = p->cuda_devices, asked = p->options->world ? p->options->world : gpus == 0 || gpus == 1;
     for (size_t r = 0; r < sizeof rank_states / sizeof *rank_states; r++) {
         char have[24], want[24];
+        const ckpt__rank_file *files = &ckpt__rank_files[rank_states[r].files];
         uint64_t found = 0;
         bool alone = false;
         for (size_t i = 0; i < root->entry_count; i++) {
             ckpt_str file = root->entries[i].key->text;
-            found += number_in(file, rank_states[r].prefix, rank_states[r].suffix) >= 0;
-            alone = alone || (rank_states[r].alone && ckpt__str_is(file, rank_states[r].alone));
+            found += ckpt__number_between(file, files->prefix, files->suffix) >= 0;
+            alone = alone || (rank_states[r].alone && ckpt__str_is(file, files->alone));
         }
         if (rank_states[r].loader == p->loader->loader && found == 0 && !alone && !damaged)
-            ckpt__doctor_note(p, CKPT__RNG_MISSING, NULL, none,
-                              rank_states[r].alone ? rank_states[r].alone : "random_states_0.pkl", NULL, NULL);
+            ckpt__doctor_note(p, CKPT__RNG_MISSING, NULL, none, files->alone, NULL, NULL);
         /* As many resume as wrote parts of the weights, where nothing else is said: a save that was cut short has fewer states. */
         int world = asked == 0 && found > 0 && (int64_t)found < parts && parts <= INT_MAX ? (int)parts : asked;
         if (world == 0 && found > 1) {

@@ -66,6 +66,30 @@ static ckpt_status find_parts(same *s)
     return status;
 }
 
+/* What --rank-state has left out is not copied; a file that it has given another name is written under that. */
+static ckpt_status find_rank_files(same *s)
+{
+    for (size_t i = 0; i < s->m->rank_file_count; i++) {
+        const ckpt__rank_file_name *f = &s->m->rank_files[i];
+        size_t number;
+        const bool moved = f->is.data && !ckpt__str_equal(f->is, f->was);
+        if (f->is.data && !moved)
+            continue;
+        if (ckpt__hash_put(s->away, f->was.data, f->was.size, 0, NULL) < 0)
+            return ckpt__migration_no_memory(s->err);
+        if (!moved)
+            continue;
+        ckpt_status status = part_at(s, f->was, &number);
+        if (status < 0)
+            return status;
+        s->parts[number].called = f->is;
+        s->parts[number].changed = s->parts[number].other = true;
+        if (ckpt__hash_put(s->by_name, f->is.data, f->is.size, number, NULL) < 0)
+            return ckpt__migration_no_memory(s->err);
+    }
+    return CKPT_OK;
+}
+
 /* m->chosen by parts, in the order that they have there. */
 static ckpt_status sort_chosen(same *s)
 {
@@ -103,7 +127,7 @@ static ckpt_status find_format(same *s, part *p)
 
 static ckpt__out_file *add_file(same *s, const part *p)
 {
-    ckpt__out_file *f = ckpt__out_add(s->w, p->name.data);
+    ckpt__out_file *f = ckpt__out_add(s->w, p->called.data ? p->called.data : p->name.data);
     if (!f)
         return NULL;
     f->format = p->format;
@@ -409,6 +433,8 @@ ckpt_status ckpt__same_files(ckpt__out *w)
     lister l = {.w = w, .there = s.away};
     s.part_of = calloc(m->from->tensor_count + 1, sizeof *s.part_of);
     ckpt_status status = s.by_name && s.away && s.part_of ? find_parts(&s) : ckpt__migration_no_memory(s.err);
+    if (status == CKPT_OK)
+        status = find_rank_files(&s);
     if (status == CKPT_OK)
         status = sort_chosen(&s);
     if (status == CKPT_OK)

@@ -29,6 +29,7 @@ static const struct {
              {"not-recovered", "its bytes are not whole"},
              {"no-weight", "it is none of the model's weights"},
              {"counted", "it says how many parameters there are, as the groups do"},
+             {"rank-state", "it is of one rank of several, and --rank-state leaves it out"},
              {"dead-state", "its parameter is in no group"},
              {"tied", "it is another name of a tensor that is written"},
              {"in-structure", "it is not dense: the structure of the torch file has it, and its parts are written"},

@@ -60,11 +60,15 @@ static ckpt_status decide(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = ckpt__migrate_recover(m, err);
     if (status == CKPT_OK)
+        status = ckpt__migrate_ranks(m, err);
+    if (status == CKPT_OK)
         status = ckpt__migrate_plain(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_find_names(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_select(m, err);
+    if (status == CKPT_OK)
+        status = ckpt__migrate_say_ranks(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_check_order(m, err);
     if (status == CKPT_OK)
@@ -207,6 +211,9 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
         named = ckpt__canon_check_names(m.options.param_names, m.options.param_name_count, src, err);
     if (named == CKPT_OK)
         named = ckpt__order_check(m.options.assume_order, src, err);
+    if (named == CKPT_OK && m.options.rank_state > CKPT_RANK_STATE_DERIVE)
+        named = ckpt__fail(err, CKPT_E_ARGUMENT, src, "rank_state is %u: it is keep (0), drop (1) or derive (2)",
+                           (unsigned)m.options.rank_state);
     if (named < 0)
         return named;
     if (m.options.ranks.world == 0)

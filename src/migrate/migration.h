@@ -6,6 +6,9 @@
  *   torch.c            the structure of a torch file that a native file keeps (torch.h)
  *   recover.c          --salvage: damaged tensors stay behind
  *   salvage_objects.c  --salvage: values that need a damaged storage stay behind
+ *   rank_state.c       --rank-state: what each rank has for itself (rank_state.h)
+ *   rank_alike.c       --rank-state derive: do all ranks have the same?
+ *   rank_edit.c        --rank-state: the tree and the rows without the others, under the names of one process
  *   plain.c            --plain: opaque objects become dicts, lists, strings and tensors
  *   plain_array.c      --plain: numpy arrays
  *   plain_keys.c       --plain: keys of dicts
@@ -57,6 +60,11 @@
 #include "model/rewrite.h"
 #include "model/training.h"
 #include "model/value_path.h"
+
+/* A file of the source that --rank-state leaves out of a directory, or calls otherwise there. Both in the arena of the source's index. */
+typedef struct ckpt__rank_file_name {
+    ckpt_str was, is; /* is: its name in the target, which may be the same; data NULL: it is left out */
+} ckpt__rank_file_name;
 
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
@@ -122,12 +130,14 @@ typedef struct ckpt__migration {
                                    * structure it keeps (torch.c) */
     bool by_files;     /* with became_torch: that tree is a dict from the names of files to their contents */
     const char **kept_names;
-    size_t kept_name_count;       /* heap, strings in the arena of `from`: parameters in the order
+    size_t kept_name_count; /* heap, strings in the arena of `from`: parameters in the order
                                                        * of the optimizer that the native source names. NULL: not
                                                        * asked */
-    const ckpt_value *root;       /* borrowed: the value tree that is written; NULL: none */
-    ckpt__buf kept;               /* owned, native target: the pickle with the structure of the torch source, and `root`
+    const ckpt_value *root; /* borrowed: the value tree that is written; NULL: none */
+    ckpt__buf kept;         /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
+    ckpt__rank_file_name *rank_files; /* in the arena of `from`; NULL: none */
+    size_t rank_file_count;
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
     ckpt_migrate_totals totals;   /* where the options ask for them; they are given when all has gone well */
@@ -224,6 +234,10 @@ ckpt_status ckpt__migrate_recover(ckpt__migration *m, ckpt_error *err);
 /* Objects that need storage i go where whole[i] is false; why[i] says how much of it is there. */
 ckpt_status ckpt__migrate_recover_closed(ckpt__migration *m, const bool *whole, const char *const *why,
                                          ckpt_error *err);
+
+/* ---- rank_state.c: --rank-state, before canonical names; what is kept is said after the selection */
+ckpt_status ckpt__migrate_ranks(ckpt__migration *m, ckpt_error *err);
+ckpt_status ckpt__migrate_say_ranks(ckpt__migration *m, ckpt_error *err);
 
 /* ---- select.c: says what stays behind, and takes what does not go along out of the tree */
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err);

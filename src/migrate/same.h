@@ -7,6 +7,7 @@
  * but for a torch file where values are edited. */
 typedef struct ckpt__same_part {
     ckpt_str name;              /* the file's, borrowed from the source's index or tree */
+    ckpt_str called;            /* its name in the target; data NULL: the same */
     const ckpt__format *format; /* static; NULL: not known */
     bool changed;               /* a tensor of the file changes its tag, dtype or name, or stays behind */
     bool other;                 /* the same, tags left out of account */

@@ -27,6 +27,8 @@ ckpt_status ckpt__same_leave(same *s)
         part *one = &s->parts[p];
         if (one->count || !one->changed || !m->root || ckpt__find_entry(m->root, one->name.data))
             continue; /* a file that is no shard is written, be it empty: its program asks for it by name */
+        if (ckpt__hash_get(s->away, one->name.data, one->name.size, NULL))
+            continue; /* --rank-state has said so */
         one->left = true;
         s->left++;
         status = note_left(s, one->name, "is not written, and no index names it: all its tensors stay behind");

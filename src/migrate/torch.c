@@ -124,7 +124,8 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
 static bool edits_content(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return ckpt__selects(m) || o->plain || o->replace_count || o->cast_count || o->salvage;
+    return ckpt__selects(m) || o->plain || o->replace_count || o->cast_count || o->salvage ||
+           o->rank_state != CKPT_RANK_STATE_KEEP;
 }
 
 /* Is anything asked for that may change a tensor, a name or a value? */
@@ -199,7 +200,8 @@ static ckpt_status show_storages(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__index *x = m->from;
     bool *shown = calloc(x->storage_count + 1, sizeof *shown);
-    const bool leaves_out = m->options.replace_count || ckpt__selects(m);
+    const bool leaves_out =
+        m->options.replace_count || ckpt__selects(m) || m->options.rank_state != CKPT_RANK_STATE_KEEP;
     ckpt_status status = shown ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t i = 0; shown && i < x->tensor_count; i++)
         if (x->tensors[i].whole) {

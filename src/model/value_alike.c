@@ -4,6 +4,16 @@
 /* Below it nothing is looked at: a value that contains itself ends there too. */
 enum { DEEPEST = 12 };
 
+/* dtype, shape and bytes of numpy's. */
+static bool same_array(const ckpt_value *a, const ckpt_value *b)
+{
+    if (!a->array || !b->array)
+        return a->array == b->array;
+    return ckpt__str_equal(a->array->dtype, b->array->dtype) && a->array->fortran == b->array->fortran &&
+           ckpt__same_shape(a->array->shape, a->array->ndim, b->array->shape, b->array->ndim) &&
+           a->text.size == b->text.size && (a->text.size == 0 || memcmp(a->text.data, b->text.data, a->text.size) == 0);
+}
+
 /* Of what is no container. */
 static bool same_leaf(const ckpt_value *a, const ckpt_value *b)
 {
@@ -20,8 +30,11 @@ static bool same_leaf(const ckpt_value *a, const ckpt_value *b)
     case CKPT_V_BYTEARRAY:
         return ckpt__str_equal(a->text, b->text);
     case CKPT_V_CLASS:
-    case CKPT_V_OBJECT:
         return ckpt__str_equal(a->class_name, b->class_name);
+    case CKPT_V_OBJECT:
+        return ckpt__str_equal(a->class_name, b->class_name) && same_array(a, b);
+    case CKPT_V_ARRAY:
+        return same_array(a, b);
     default: /* a tensor: its number says nothing in another tree */
         return true;
     }

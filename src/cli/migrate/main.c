@@ -67,6 +67,10 @@ static void set_options(job *b, char **operands, int count)
     m->map_location = o->map_location;
     m->assume_order = o->assume_order;
     m->optimizer = o->optimizer ? ckpt_optimizer_kind_from_name(o->optimizer) : CKPT_OPTIMIZER_DEFAULT;
+    m->rank_state = !o->rank_state                         ? CKPT_RANK_STATE_KEEP
+                    : strcmp(o->rank_state, "derive") == 0 ? CKPT_RANK_STATE_DERIVE
+                    : strcmp(o->rank_state, "drop") == 0   ? CKPT_RANK_STATE_DROP
+                                                           : CKPT_RANK_STATE_KEEP;
     m->force = o->force;
     m->allow_unused = o->cli.allow_unused;
     m->ranks.rank = m->ranks.local_rank = (int64_t)o->rank.n;
@@ -309,7 +313,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
 {
     static const char *const deeds[] = {"fix",       "plain",    "resolved",     "reordered", "tied",
                                         "left-out",  "cut-out",  "order-stated", "replaced",  "tags-dropped",
-                                        "step-made", "one-rank", "adapter"};
+                                        "step-made", "one-rank", "adapter",      "rank-state"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)

@@ -67,10 +67,11 @@ static inline names everything_below(const char *top)
 }
 
 /* A file by its name, a directory where it can be opened as one checkpoint. What a library reads that a build may lack is left to other
- * tests (test_migrate_hf), and what is there for a test of what is lost (test_dcp_lost). */
+ * tests (test_migrate_hf), and what is there for a test of what is lost (test_dcp_lost) or of ranks (test_rank_state). */
 static inline bool is_fixture(const char *path, const char *name)
 {
-    static const char *const left[] = {"keras/", "dcp/zstd/", "dcp/bomb/", "dcp/models/", "dcp/buffer/", "dcp/large/"};
+    static const char *const left[] = {"keras/",      "dcp/zstd/",  "dcp/bomb/", "dcp/models/",
+                                       "dcp/buffer/", "dcp/large/", "ranks/"};
     static const char *const endings[] = {".pt",  ".pth",    ".ckpt", ".safetensors",
                                           ".pkl", ".distcp", ".bin",  ".index.json"};
     size_t n = strlen(name);

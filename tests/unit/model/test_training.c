@@ -201,6 +201,32 @@ START_TEST(views_of_storages)
 }
 END_TEST
 
+/* Arrays of numpy say what their bytes say. */
+START_TEST(alike)
+{
+    static const int64_t two[] = {2}, one[] = {1};
+    static const ckpt_array bytes = {.dtype = {"|u1", 3}, .shape = two, .ndim = 1},
+                            words = {.dtype = {"<u2", 3}, .shape = one, .ndim = 1};
+    const struct {
+        const ckpt_array *array;
+        const char *data;
+        bool same;
+    } cases[] = {{&bytes, "ab", true}, {&bytes, "ac", false}, {&words, "ab", false}};
+    for (size_t k = 0; k < 2; k++) /* an array, and a numpy scalar */
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            ckpt_value *x = ckpt__value_new(ix->arena, k ? CKPT_V_OBJECT : CKPT_V_ARRAY),
+                       *y = ckpt__value_new(ix->arena, x->kind);
+            x->class_name = y->class_name = ckpt__s("numpy.uint8");
+            x->array = &bytes;
+            x->text = (ckpt_str){"ab", 2};
+            y->array = cases[i].array;
+            y->text = (ckpt_str){cases[i].data, 2};
+            ck_assert_msg(ckpt__value_alike(x, y) == cases[i].same, "case %zu", i);
+            ck_assert(ckpt__value_alike(dict_of("a", x, NULL, NULL), dict_of("a", y, NULL, NULL)) == cases[i].same);
+        }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("training");
@@ -212,6 +238,7 @@ int main(void)
     tcase_add_test(t, flags_of_a_group);
     tcase_add_test(t, flags_to_set);
     tcase_add_test(t, views_of_storages);
+    tcase_add_test(t, alike);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
