@@ -265,10 +265,46 @@ static ckpt_status add_objects(ckpt__dcp *d, const uint32_t *order, ckpt_error *
     return status;
 }
 
+/* ---- order */
+
+static int by_turn(const void *a, const void *b, void *ctx)
+{
+    const uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    const ckpt__dcp_item *items = ctx, *x = &items[i], *y = &items[k];
+    if (x->turn != y->turn)
+        return x->turn < y->turn ? -1 : 1;
+    return i < k ? -1 : i > k;
+}
+
+/* Items in the order of the state dict: that of a model's parameters tells whose the numbered states of an optimizer are. */
+static ckpt_status sort_items(ckpt__dcp *d, ckpt_error *err)
+{
+    const size_t n = d->item_count;
+    uint32_t *order = calloc(n + 1, sizeof *order), *now = calloc(n + 1, sizeof *now);
+    ckpt__dcp_item *sorted = calloc(n + 1, sizeof *sorted);
+    bool ok = order && now && sorted;
+    for (size_t i = 0; ok && i < n; i++)
+        order[i] = (uint32_t)i;
+    if (ok && n)
+        qsort_r(order, n, sizeof *order, by_turn, d->items);
+    for (size_t i = 0; ok && i < n; i++) {
+        sorted[i] = d->items[order[i]];
+        now[order[i]] = (uint32_t)i;
+    }
+    for (size_t i = 0; ok && i < n; i++)
+        d->items[i] = sorted[i];
+    for (size_t i = 0; ok && i < d->chunk_count; i++)
+        d->chunks[i].item = now[d->chunks[i].item];
+    free(order);
+    free(now);
+    free(sorted);
+    return ok ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+}
+
 ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err)
 {
     uint32_t *order = calloc(d->chunk_count + 1, sizeof *order);
-    ckpt_status status = order ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+    ckpt_status status = order ? sort_items(d, err) : ckpt__dcp_no_memory(d, err);
     for (size_t i = 0; order && i < d->chunk_count; i++)
         order[i] = (uint32_t)i;
     if (order && d->chunk_count)

@@ -157,12 +157,40 @@ static ckpt_value *make_key(tree *t, const ckpt_key *key, bool numbers)
     return ckpt__value_str(a, key->text.data, key->text.size);
 }
 
+/* An optimizer that keeps nothing of its parameters (SGD without momentum): the planner has no key for a dict without items. */
+static bool lacks_state(const tree *t, const place *p)
+{
+    const ckpt_value *groups = NULL;
+    for (uint32_t c = p->first; c; c = t->places[c].next)
+        if (ckpt__str_is(t->places[c].key.text, "state"))
+            return false;
+        else if (ckpt__str_is(t->places[c].key.text, "param_groups"))
+            groups = t->places[c].value;
+    if (!groups || groups->kind != CKPT_V_LIST)
+        return false;
+    for (size_t g = 0; g < groups->item_count; g++) {
+        const ckpt_value *params = ckpt_value_get(groups->items[g], "params");
+        if (!params || params->kind != CKPT_V_LIST)
+            return false;
+    }
+    return groups->item_count > 0;
+}
+
+static bool add_empty_state(ckpt__arena *a, ckpt_entry *entry)
+{
+    entry->key = ckpt__value_str(a, "state", 5);
+    entry->value = ckpt__value_new(a, CKPT_V_DICT);
+    return entry->key && entry->value;
+}
+
 static const ckpt_value *make_dict(tree *t, const place *p)
 {
     ckpt__arena *a = t->d->index->arena;
-    ckpt_entry *entries = ckpt__arena_array(a, p->count ? p->count : 1, sizeof *entries);
+    ckpt_entry *entries = ckpt__arena_array(a, (size_t)p->count + 1, sizeof *entries);
     bool numbers = has_number_ids(t, p);
     size_t n = 0;
+    if (entries && lacks_state(t, p) && !add_empty_state(a, &entries[n++]))
+        return NULL;
     for (uint32_t c = p->first; entries && c; c = t->places[c].next, n++) {
         entries[n].key = make_key(t, &t->places[c].key, numbers);
         entries[n].value = t->places[c].value;
