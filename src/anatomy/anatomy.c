@@ -112,7 +112,7 @@ static const ckpt_value *make_ordinary(ckpt__anatomy *a, const ckpt_value *root)
     for (const ckpt__unfolded_one *one = a->unfolded.first; root && one; one = one->next)
         if (ckpt__pointers_put(&a->made, one->optimizer, CKPT__FLAT_DICT) < 0)
             return NULL;
-    return root;
+    return a->unfolded.mixed ? root : ckpt__flat_take_beside(root, a->arena, &a->unfolded.beside);
 }
 
 ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ckpt__anatomy *out, ckpt_error *err)
