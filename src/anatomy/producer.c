@@ -178,7 +178,10 @@ static const ckpt__producer
                          .step = "meta.pt/global_step",
                          .epoch = "meta.pt/epoch",
                          .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
-    verl = {"verl", CKPT_LOADER_FSDP, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
+    verl =
+        {"verl", CKPT_LOADER_FSDP,
+         .resume =
+             "verl's trainer, with as many ranks as saved it: {path} (trainer.resume_mode=auto takes the step that latest_checkpointed_iteration.txt names)"},
     accelerate_fsdp = {"accelerate", CKPT_LOADER_ACCELERATE, .resume = "accelerator.load_state(\"{path}\")"},
     ranks = {NULL, CKPT_LOADER_FSDP, .resume = "the program that saved it, with as many ranks"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
