@@ -1,7 +1,9 @@
 /* What a training saves by distributed checkpoints, and the list does not say outright: the order of the state dict, an optimizer that
- * keeps nothing, a model whose tensors stand at the root. Lists are written here; no tensor's record is looked into. */
+ * keeps nothing, a model whose tensors stand at the root, files of two saves. Lists are written here; of tensors only steps have records
+ * that can be looked into. */
 #include <ckpt/naming.h>
 #include <ckpt/reader.h>
+#include <ckpt/verify.h>
 #define READER_FORMAT "dcp"
 #include "../reader_checks.h"
 
@@ -13,11 +15,17 @@ typedef struct item {
     int64_t size; /* of a tensor of one dimension; 0: an object, which is `object`; -1: a tensor without dimensions */
     const char *object; /* a pickle without its frame and STOP */
     size_t object_size;
+    float step; /* of a tensor without dimensions */
+    int file;   /* 0 or 1 */
 } item;
 
 #define TENSOR(n, ...)                                                                                                 \
     {                                                                                                                  \
         .path = {__VA_ARGS__}, .size = (n)                                                                             \
+    }
+#define STEP(value, number, ...)                                                                                       \
+    {                                                                                                                  \
+        .path = {__VA_ARGS__}, .size = -1, .step = (value), .file = (number)                                           \
     }
 #define OBJECT(pickle, ...)                                                                                            \
     {                                                                                                                  \
@@ -84,7 +92,7 @@ static void put_record(bytes *b, const item *it, size_t at, size_t length)
     PUT(b, "ub");
     begin_object(b, "_StorageInfo");
     put_str(b, "relative_path");
-    put_str(b, "__0_0.distcp");
+    put_str(b, it->file ? "__1_0.distcp" : "__0_0.distcp");
     put_str(b, "offset");
     put_int(b, (int64_t)at);
     put_str(b, "length");
@@ -110,9 +118,14 @@ static size_t put_archive(bytes *out, const item *it)
     memset(&zip, 0, sizeof zip);
     pickle.size = 0;
     PUT(&pickle, "\x80\x02");
-    put(&pickle, it->object, it->object_size);
+    if (it->size)
+        put_tensor(&pickle, &(view){.class_name = "FloatStorage", .key = "0", .location = "cpu", .numel = 1});
+    else
+        put(&pickle, it->object, it->object_size);
     PUT(&pickle, ".");
     add_record(&zip, &(record){.name = "archive/data.pkl", .data = pickle.data, .size = pickle.size});
+    if (it->size)
+        add_record(&zip, &(record){.name = "archive/data/0", .data = &it->step, .size = sizeof it->step});
     add_record(&zip, &(record){.name = "archive/version", .data = "3\n", .size = 2});
     put_end64(&zip, 0, 0, 0);
     put(out, zip.file.data, zip.file.size);
@@ -122,16 +135,17 @@ static size_t put_archive(bytes *out, const item *it)
 /* The state dict's items as given; the list has them in the order `listed` (numbers of items), as the work was divided. */
 static void write_state(const item *items, size_t count, const size_t *listed)
 {
-    static bytes list, records;
+    static bytes list, records[2];
     static const char zeros[TENSOR_BYTES];
     size_t begins[MOST], length[MOST];
-    list.size = records.size = 0;
+    list.size = records[0].size = records[1].size = 0;
     mkdir(at("c"), 0700);
     for (size_t i = 0; i < count; i++) {
-        begins[i] = records.size;
-        length[i] = items[i].size ? sizeof zeros : put_archive(&records, &items[i]);
-        if (items[i].size)
-            put(&records, zeros, sizeof zeros);
+        bytes *to = &records[items[i].file];
+        begins[i] = to->size;
+        length[i] = items[i].size > 0 ? sizeof zeros : put_archive(to, &items[i]);
+        if (items[i].size > 0)
+            put(to, zeros, sizeof zeros);
     }
     PUT(&list, "\x80\x02");
     begin_object(&list, "Metadata");
@@ -151,7 +165,9 @@ static void write_state(const item *items, size_t count, const size_t *listed)
         put_path(&list, &items[i]);
     PUT(&list, "uub.");
     write_to(at("c/.metadata"), list.data, list.size);
-    write_to(at("c/__0_0.distcp"), records.data, records.size);
+    write_to(at("c/__0_0.distcp"), records[0].data, records[0].size);
+    if (records[1].size)
+        write_to(at("c/__1_0.distcp"), records[1].data, records[1].size);
 }
 
 static const ckpt_canonical *named(ckpt_naming *naming, const char *name, const ckpt_tensor_info **info)
@@ -262,6 +278,38 @@ START_TEST(tensors_beside_an_optimizer_of_others)
 }
 END_TEST
 
+/* What verify finds of the steps of four parameters, of which rank 1 wrote the last two; -1: nothing. */
+static int found_in(float a, float b, float c, float d)
+{
+    const item items[] = {STEP(a, 0, "optim", "state", "0", "step"),   STEP(b, 0, "optim", "state", "1", "step"),
+                          STEP(c, 1, "optim", "state", "2", "step"),   STEP(d, 1, "optim", "state", "3", "step"),
+                          STEP(9, 1, "optim_d", "state", "0", "step"), OBJECT(NUMBERED, "optim", "param_groups"),
+                          OBJECT(NUMBERED, "optim_d", "param_groups")};
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *found = ckpt_report_new();
+    anew();
+    write_state(items, sizeof items / sizeof *items, NULL);
+    ckpt_status status = ckpt_verify(at("c"), NULL, &result, found, &err);
+    const ckpt_finding *f = ckpt_report_find(found, "mixed-steps", NULL);
+    int severity = f ? (int)f->severity : -1;
+    ck_assert_msg(status == (severity == CKPT_SEVERITY_ERROR ? CKPT_ANSWER_NO : CKPT_OK), "%d: %s", (int)status,
+                  err.message);
+    ckpt_report_free(found);
+    return severity;
+}
+
+/* Each file is as it was written, and rank 1's is of the save before. Parameters that had no gradient for a time lag behind in any
+ * file, and another optimizer counts its own steps. */
+START_TEST(files_of_two_saves_are_told)
+{
+    ck_assert_int_eq(found_in(6, 6, 4, 4), CKPT_SEVERITY_ERROR);
+    ck_assert_int_eq(found_in(4, 4, 6, 6), CKPT_SEVERITY_ERROR);
+    ck_assert_int_eq(found_in(6, 6, 6, 6), -1);
+    ck_assert_int_eq(found_in(6, 4, 6, 4), -1);
+    ck_assert_int_eq(found_in(6, 6, 6, 4), -1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("dcp_state");
@@ -271,6 +319,7 @@ int main(void)
     tcase_add_test(t, an_optimizer_that_keeps_nothing_has_a_state);
     tcase_add_test(t, a_model_at_the_root_beside_its_optimizer);
     tcase_add_test(t, tensors_beside_an_optimizer_of_others);
+    tcase_add_test(t, files_of_two_saves_are_told);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
