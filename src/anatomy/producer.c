@@ -235,10 +235,7 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
 {
     if (ckpt__producer_fits(index->root, "meta.pt/pytorch-lightning_version:str"))
         return &lightning_sharded;
-    for (size_t i = 0; i < index->storage_count; i++)
-        if (index->storages[i].extent.coding == CKPT__NESTED)
-            return &dcp;
-    return &dcp_shards;
+    return index->bare_list ? &dcp : &dcp_shards;
 }
 
 /* The Trainer, accelerate and Lightning leave their own beside what DeepSpeed writes for them. */

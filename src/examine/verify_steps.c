@@ -7,7 +7,8 @@
 
 /* The steps of one optimizer in one file. */
 typedef struct counted {
-    ckpt_str optimizer; /* its path, as the names of its tensors begin: "optimizer.state." */
+    char *
+        optimizer; /* heap, owned: the member of a directory, and the keys above its parameters: two members have like ones */
     uint32_t file;
     size_t count;
     double step;
@@ -17,28 +18,40 @@ typedef struct counted {
 typedef struct counting {
     counted *rows; /* heap */
     size_t count, capacity;
+    ckpt__buf key; /* of the step that is looked at */
 } counting;
 
-/* "optimizer.state." of optimizer.state.0.step; the flat form has the last two keys in one. false: it is none. */
-static bool optimizer_of(const ckpt_tensor_info *t, ckpt_str *out)
+static void free_rows(counting *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        free(c->rows[i].optimizer);
+    free(c->rows);
+    ckpt__buf_free(&c->key);
+}
+
+/* The member and the keys above a parameter's into c->key: ('optimizer', 'state') of optimizer.state.0.step; the flat form has the last three in one.
+ * false: it is no step of one. */
+static bool find_optimizer(counting *c, const ckpt_tensor_info *t)
 {
     const ckpt_path *path = &t->path;
     const size_t n = path->count;
     if (t->role != CKPT_ROLE_STEP || n == 0 || !path->keys[n - 1].text.data)
         return false;
-    size_t own = path->keys[n - 1].text.size;
-    if (!ckpt__str_ends(path->keys[n - 1].text, ".step")) {
-        char digits[24];
-        const ckpt_key *id = n > 1 ? &path->keys[n - 2] : NULL;
-        if (!id || id->other)
-            return false;
-        own += 1 +
-               (id->text.data ? id->text.size : (size_t)snprintf(digits, sizeof digits, "%lld", (long long)id->number));
-    }
-    if (own > t->name.size)
+    const bool flat = ckpt__str_ends(path->keys[n - 1].text, ".step");
+    if (!flat && n < 2)
         return false;
-    *out = (ckpt_str){t->name.data, t->name.size - own};
-    return true;
+    c->key.size = 0;
+    ckpt__buf_add(&c->key, t->file.data, t->file.size);
+    for (size_t i = 0; i + (flat ? 1 : 2) < n; i++) {
+        const ckpt_key *key = &path->keys[i];
+        if (key->text.data)
+            ckpt__buf_add(&c->key, key->text.data, key->text.size);
+        else
+            ckpt__buf_printf(&c->key, "%lld", (long long)key->number);
+        ckpt__buf_char(&c->key, '\n');
+    }
+    ckpt__buf_char(&c->key, '\0');
+    return !c->key.failed;
 }
 
 typedef struct one_step {
@@ -56,18 +69,21 @@ static ckpt_status take_step(void *ctx, uint64_t offset, const void *data, size_
     return CKPT_OK;
 }
 
-static bool add_step(counting *c, ckpt_str optimizer, uint32_t file, double step)
+static bool add_step(counting *c, uint32_t file, double step)
 {
     for (size_t i = c->count; i-- > 0;) {
         counted *row = &c->rows[i];
-        if (row->file != file || !ckpt__str_equal(row->optimizer, optimizer))
+        if (row->file != file || strcmp(row->optimizer, c->key.data) != 0)
             continue;
         row->count++;
         row->differ = row->differ || row->step != step;
         return true;
     }
-    if (!ckpt__grow(&c->rows, &c->capacity, c->count + 1, sizeof *c->rows))
+    char *optimizer = strdup(c->key.data);
+    if (!optimizer || !ckpt__grow(&c->rows, &c->capacity, c->count + 1, sizeof *c->rows)) {
+        free(optimizer);
         return false;
+    }
     c->rows[c->count++] = (counted){.optimizer = optimizer, .file = file, .count = 1, .step = step};
     return true;
 }
@@ -79,8 +95,7 @@ static ckpt_status count_steps(ckpt__verifier *v, counting *c, ckpt_error *err)
     for (size_t i = 0; i < v->index->tensor_count && c->count < MOST; i++) {
         const ckpt__tensor *t = &v->index->tensors[i];
         one_step one = {.dtype = t->info.dtype};
-        ckpt_str optimizer;
-        if (!optimizer_of(&t->info, &optimizer) || t->info.nbytes != ckpt_dtype_size(t->info.dtype) ||
+        if (!find_optimizer(c, &t->info) || t->info.nbytes != ckpt_dtype_size(t->info.dtype) ||
             ckpt__view_count(t) == 0)
             continue;
         const ckpt__view view = ckpt__view_of(v->index, t, 0);
@@ -88,7 +103,7 @@ static ckpt_status count_steps(ckpt__verifier *v, counting *c, ckpt_error *err)
         if (e->missing || e->memory || ckpt__read_tensor(v->source, v->index, i, false, take_step, &one, NULL) < 0 ||
             !one.read)
             continue;
-        if (!add_step(c, optimizer, e->file, one.value))
+        if (!add_step(c, e->file, one.value))
             return ckpt__fail_memory(err, "the steps of an optimizer", v->index->tensor_count);
     }
     return CKPT_OK;
@@ -120,7 +135,7 @@ ckpt_status ckpt__verifier_steps(ckpt__verifier *v, ckpt_error *err)
         bool first = true, all = true;
         for (size_t k = 0; k < c.count; k++) {
             const counted *row = &c.rows[k];
-            if (!ckpt__str_equal(row->optimizer, c.rows[i].optimizer))
+            if (strcmp(row->optimizer, c.rows[i].optimizer) != 0)
                 continue;
             first = first && k >= i;
             all = all && !row->differ;
@@ -130,6 +145,6 @@ ckpt_status ckpt__verifier_steps(ckpt__verifier *v, ckpt_error *err)
         if (first && all && least->step < most->step)
             status = say(v, least, most, err);
     }
-    free(c.rows);
+    free_rows(&c);
     return status;
 }

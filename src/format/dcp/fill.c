@@ -1,5 +1,6 @@
 /* format/dcp/fill.c - items -> tensors of an index, whose storages are looked into when they are used; and objects, which are read now. */
 #include "format/dcp/dcp.h"
+#include "format/shard.h"
 #include "format/survey.h"
 
 #include <stdio.h>
@@ -231,6 +232,41 @@ static ckpt_status lose_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_erro
     return ckpt__dcp_no_memory(d, err);
 }
 
+/* Has the rank all of it? A copy that each rank has, or a mesh of one. */
+static bool is_whole(const ckpt__index *part, const ckpt__shard *s)
+{
+    const ckpt_tensor_info *t = &part->tensors[s->tensor].info;
+    uint64_t all, own, sum = 0;
+    for (size_t i = 0; i < s->local_count; i++)
+        if (!ckpt__numel(s->locals[i].shape, s->locals[i].ndim, &own) || !ckpt__add(sum, own, &sum))
+            return false;
+    return ckpt__numel(t->shape, t->ndim, &all) && sum == all;
+}
+
+/* DTensors that were pickled with an object, not flattened: one rank wrote it, with its own parts. */
+static ckpt_status note_parts(ckpt__dcp *d, const ckpt__dcp_chunk *c, const ckpt__index *part, ckpt_error *err)
+{
+    const ckpt_str *own = &d->items[c->item].name;
+    const ckpt__shard *first = NULL;
+    size_t count = 0;
+    char name[300];
+    for (const ckpt__shard *s = part->shards; s; s = s->next)
+        if (s->tensor < part->tensor_count && !is_whole(part, s)) {
+            first = first ? first : s;
+            count++;
+        }
+    if (!first)
+        return CKPT_OK;
+    bool noted =
+        ckpt__report_add(
+            d->index->findings, CKPT_SEVERITY_ERROR, "rank-part", ckpt__escape(name, sizeof name, own->data, own->size),
+            "save it flattened, as DefaultSavePlanner does by default (flatten_state_dict=True)",
+            "it was saved as one object, in which %zu sharded tensor%s the part of rank %lld of %lld alone: the other parts are in no file",
+            count, count == 1 ? " has" : "s have", (long long)first->rank, (long long)first->world) &&
+        ckpt__report_detail(d->index->findings, d->files[c->file].name, NULL, NULL, 0);
+    return noted ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+}
+
 /* Tensors in it get their numbers from the index that takes it in; their names come with the paths (tree.c). */
 static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_cache *cache, ckpt_error *err)
 {
@@ -244,6 +280,9 @@ static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_
         return pass_over(d, c, status, &why, err);
     ckpt_report_clear(part->findings); /* they are of archives that torch opens by themselves */
     item->value = (ckpt_value *)(uintptr_t)part->root;
+    status = note_parts(d, c, part, err);
+    if (status < 0)
+        return status;
     if (part->storage_count)
         return ckpt__index_absorb(d->index, part, (ckpt_str){NULL, 0}, err);
     d->index->metadata_bytes += part->metadata_bytes; /* values alone, which lie in the arena */

@@ -276,6 +276,29 @@ static bool set_path(walker *w, const ckpt_visit *visit, ckpt_tensor_info *info)
     return keys && info->name.data;
 }
 
+/* What is inside of a wrapper is named below it: its rows stand behind the tensor's. */
+static bool name_parts(ckpt__index *x, size_t tensor, ckpt_str was)
+{
+    const ckpt_str is = x->tensors[tensor].info.name;
+    ckpt__buf text = {0};
+    size_t open = x->tensors[tensor].info.extra ? x->tensors[tensor].info.extra->part_count : 0;
+    bool ok = true;
+    for (size_t i = tensor + 1; ok && open > 0 && i < x->tensor_count; i++) {
+        ckpt_tensor_info *part = &x->tensors[i].info;
+        open += (part->extra ? part->extra->part_count : 0) - (size_t)1;
+        if (!was.size || !ckpt__str_begins_with(part->name, was) || ckpt__str_equal(was, is))
+            continue;
+        text.size = 0;
+        ckpt__buf_add(&text, is.data, is.size);
+        ckpt__buf_add(&text, part->name.data + was.size, part->name.size - was.size);
+        ckpt_str name = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(x->arena, text.data, text.size);
+        ok = name.data != NULL;
+        part->name = ok ? name : part->name;
+    }
+    ckpt__buf_free(&text);
+    return ok;
+}
+
 static int on_visit(void *ctx, const ckpt_visit *visit)
 {
     walker *w = ctx;
@@ -291,7 +314,9 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
         return CKPT_OK;
     ckpt_tensor_info *info = &x->tensors[visit->value->tensor].info;
     const ckpt__torch_spec spec = {.dtype = info->dtype};
-    if (!set_path(w, visit, info) || !ckpt__torch_set_role(&w->torch, &spec, w->containers, info))
+    const ckpt_str was = info->name;
+    if (!set_path(w, visit, info) || !name_parts(x, visit->value->tensor, was) ||
+        !ckpt__torch_set_role(&w->torch, &spec, w->containers, info))
         return ckpt__dcp_no_memory(w->d, w->err);
     return CKPT_OK;
 }
