@@ -178,6 +178,7 @@ typedef struct ckpt__job {
         CKPT__LATEST_NONE,
         CKPT__LATEST_WRONG
     } latest;                      /* DeepSpeed: the file that names the folder */
+    const char *folder;            /* DeepSpeed: "pytorch_model/", with the files, in the arena; NULL or "": none */
     int64_t zero;                  /* DeepSpeed: the stage, of a universal checkpoint 2 for 1 and 2. llm.c: 1 */
     const struct ckpt__mesh *mesh; /* of a DTensor, the largest, in the arena of the index; NULL: not told */
     const ckpt_value *frozen,
