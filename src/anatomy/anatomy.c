@@ -48,12 +48,16 @@ static bool look_at_dict(walk *w, size_t node, bool module)
         ok = add(a, node, optimizer);
         w->no_models = ckpt__organ_is_optimizer(&optimizer) && w->no_models < n->end ? n->end : w->no_models;
     }
+    const unsigned broken = ckpt__broken_optimizer_evidence(a, node);
+    if ((broken & CKPT__LACKS_GROUPS) && ckpt__holds_moments(ckpt_value_get(n->value, "state")) &&
+        w->no_models < n->end)
+        w->no_models = n->end;
     unsigned model = node >= w->no_models ? ckpt__model_evidence(a, node, module) : 0;
     w->no_models = model && module ? n->end : w->no_models;
     return ok && add_where(a, node, CKPT__MODEL, model) &&
            add_where(a, node, CKPT__SCHEDULER, ckpt__scheduler_evidence(n->value)) &&
            add_where(a, node, CKPT__SCALER, ckpt__scaler_evidence(n->value, n->name, n->depth)) &&
-           add_where(a, node, CKPT__BROKEN_OPTIMIZER, ckpt__broken_optimizer_evidence(a, node)) &&
+           add_where(a, node, CKPT__BROKEN_OPTIMIZER, broken) &&
            add_where(a, node, CKPT__DATA_LOADER, ckpt__data_loader_evidence(n->value));
 }
 
@@ -112,7 +116,7 @@ static const ckpt_value *make_ordinary(ckpt__anatomy *a, const ckpt_value *root)
     for (const ckpt__unfolded_one *one = a->unfolded.first; root && one; one = one->next)
         if (ckpt__pointers_put(&a->made, one->optimizer, CKPT__FLAT_DICT) < 0)
             return NULL;
-    return root;
+    return a->unfolded.mixed ? root : ckpt__flat_take_beside(root, a->arena, &a->unfolded.beside);
 }
 
 ckpt_status ckpt__anatomy_build(const ckpt__index *index, ckpt__arena *arena, ckpt__anatomy *out, ckpt_error *err)

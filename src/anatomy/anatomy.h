@@ -99,9 +99,12 @@ typedef struct ckpt__unfolded_one {
 } ckpt__unfolded_one;
 typedef struct ckpt__unfolded {
     bool mixed;                       /* one of them was */
+    bool beside;                      /* the model's tensors stood among the root's entries, and are in `model` now */
     ckpt__unfolded_one *first, *last; /* in the arena; NULL: nothing was unfolded */
 } ckpt__unfolded;
 const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *arena, ckpt__unfolded *out);
+/* A root with a model's tensors beside its optimizer (model/beside.h) with them in one dict, `model`; any other as it is. */
+const ckpt_value *ckpt__flat_take_beside(const ckpt_value *root, ckpt__arena *arena, bool *beside);
 
 typedef struct ckpt__anatomy {
     const ckpt__index *index; /* borrowed */

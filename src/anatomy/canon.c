@@ -45,6 +45,8 @@ static ckpt_status build_torch(ckpt__builder *b)
         s = ckpt__canon_emit_torch(b);
     if (b->anatomy->unfolded.mixed) /* the file has no such paths */
         b->canon->model_path = b->canon->optimizer_path = (ckpt_str){NULL, 0};
+    if (b->anatomy->unfolded.beside)
+        b->canon->model_path = (ckpt_str){NULL, 0};
     return s;
 }
 

@@ -330,7 +330,8 @@ static ckpt_status find_model(ckpt__builder *b)
     if (s != CKPT_OK)
         return s;
     char where[160];
-    if (!ckpt__map_source_of(b->hints->map)->model && !b->anatomy->unfolded.mixed && b->tree.nodes[node].name.size)
+    const ckpt__unfolded *u = &b->anatomy->unfolded;
+    if (!ckpt__map_source_of(b->hints->map)->model && !u->mixed && !u->beside && b->tree.nodes[node].name.size)
         ckpt__canon_note(b, CKPT_SEVERITY_NOTE, "source-found", NULL, NULL, "the model is taken from '%s'",
                          shown(b, node, where, sizeof where));
     if (strip)

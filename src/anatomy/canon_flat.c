@@ -1,6 +1,7 @@
 /* anatomy/canon_flat.c - an optimizer's state that was flattened (model/flat_state.h), as torch's own dict again: its ids are the
  * parameters' names. Groups are not in it; parameters of equal settings are one. */
 #include "anatomy/canon_work.h"
+#include "model/beside.h"
 #include "model/flat_state.h"
 
 #include <stdlib.h>
@@ -178,14 +179,15 @@ static const ckpt_value *others_of(unfolding *u, const ckpt_value *dict, ckpt_st
 {
     ckpt_entry *model = NULL, *rest = NULL;
     size_t models = 0, model_capacity = 0, rests = 0, rest_capacity = 0;
+    ckpt__hash *weights = NULL;
+    u->no_memory = u->no_memory || !ckpt__beside(dict, &weights);
     for (size_t i = 0; i < dict->entry_count && !u->no_memory; i++) {
         const ckpt_entry *e = &dict->entries[i];
         bool group, text = e->key->kind == CKPT_V_STR;
         ckpt_str name, what;
         if (text && ckpt__flat_key(e->key->text, prefix, &group, &name, &what))
             continue;
-        bool weight = text && e->value->kind == CKPT_V_TENSOR && memchr(e->key->text.data, '.', e->key->text.size);
-        weight = weight || (text && ckpt__hash_get(u->names, e->key->text.data, e->key->text.size, NULL));
+        bool weight = text && weights && ckpt__hash_get(weights, e->key->text.data, e->key->text.size, NULL);
         ckpt_entry **list = weight ? &model : &rest;
         size_t *count = weight ? &models : &rests, *capacity = weight ? &model_capacity : &rest_capacity;
         if (!ckpt__grow(list, capacity, *count + 1, sizeof **list))
@@ -198,6 +200,7 @@ static const ckpt_value *others_of(unfolding *u, const ckpt_value *dict, ckpt_st
     if (!u->no_memory)
         add_entry(u, &rest, &rests, &rest_capacity, ckpt__s("optimizer"), optimizer);
     const ckpt_value *all = u->no_memory ? NULL : dict_of(u, rest, rests);
+    ckpt__hash_free(weights);
     free(model);
     free(rest);
     return all;
@@ -282,4 +285,33 @@ const ckpt_value *ckpt__flat_unfold_all(const ckpt_value *root, ckpt__arena *are
     enum { DEPTH = 2 }; /* {file: {'optimizer': ...}} */
     memset(out, 0, sizeof *out);
     return root ? unfold_below(root, arena, DEPTH, out) : root;
+}
+
+/* ---- a model's tensors at the root */
+
+const ckpt_value *ckpt__flat_take_beside(const ckpt_value *root, ckpt__arena *arena, bool *beside)
+{
+    ckpt__hash *weights;
+    size_t models = 0, rests = 0;
+    *beside = false;
+    if (!root || ckpt_value_get(root, "model"))
+        return root;
+    if (!ckpt__beside(root, &weights))
+        return NULL;
+    if (!weights)
+        return root;
+    ckpt_entry *model = ckpt__arena_array(arena, root->entry_count, sizeof *model),
+               *rest = ckpt__arena_array(arena, root->entry_count + 1, sizeof *rest);
+    for (size_t i = 0; model && rest && i < root->entry_count; i++) {
+        const ckpt_value *key = root->entries[i].key;
+        bool own = key->kind == CKPT_V_STR && ckpt__hash_get(weights, key->text.data, key->text.size, NULL);
+        *(own ? &model[models++] : &rest[rests++]) = root->entries[i];
+    }
+    ckpt__hash_free(weights);
+    if (!model || !rest)
+        return NULL;
+    rest[rests].key = ckpt__value_str(arena, "model", 5);
+    rest[rests].value = ckpt__value_dict(arena, model, models);
+    *beside = rest[rests].key && rest[rests].value;
+    return *beside ? ckpt__value_dict(arena, rest, rests + 1) : NULL;
 }

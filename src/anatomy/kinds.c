@@ -74,6 +74,19 @@ static bool is_state(const ckpt_value *state)
     return tensors;
 }
 
+/* {0: {'step': T0, 'exp_avg': T1}}: the state of a parameter is a dict of tensors, as a small model is. */
+bool ckpt__holds_moments(const ckpt_value *state)
+{
+    for (size_t i = 0; state && state->kind == CKPT_V_DICT && i < state->entry_count; i++) {
+        const ckpt_value *of = state->entries[i].value;
+        for (size_t k = 0; of->kind == CKPT_V_DICT && k < of->entry_count; k++)
+            if (of->entries[k].key->kind == CKPT_V_STR &&
+                ckpt__role_of_key(of->entries[k].key->text) != CKPT_ROLE_OPTIM)
+                return true;
+    }
+    return false;
+}
+
 /* How many of the groups have parameters; SIZE_MAX: the value is not a list of groups. */
 static size_t with_params(const ckpt_value *groups)
 {

@@ -9,6 +9,8 @@ unsigned ckpt__model_evidence(const ckpt__anatomy *a, size_t node, bool module);
 /* *out gets the form and the evidence, which may be 0: a list of groups that is empty. */
 bool ckpt__find_optimizer(const ckpt__anatomy *a, const ckpt_value *v, ckpt__organ *out);
 unsigned ckpt__broken_optimizer_evidence(const ckpt__anatomy *a, size_t node);
+/* Are these states of parameters, by their keys? Of an optimizer whose groups are elsewhere they would look like models. */
+bool ckpt__holds_moments(const ckpt_value *state);
 unsigned ckpt__counter_evidence(const ckpt__anatomy *a, size_t node);
 unsigned ckpt__rng_evidence(const ckpt__anatomy *a, size_t node);
 unsigned ckpt__sampler_evidence(const ckpt__anatomy *a, size_t node);

@@ -178,7 +178,10 @@ static const ckpt__producer
                          .step = "meta.pt/global_step",
                          .epoch = "meta.pt/epoch",
                          .resume = "trainer.fit(model, ckpt_path=\"{path}\")"},
-    verl = {"verl", CKPT_LOADER_FSDP, .resume = "verl's trainer, with as many ranks as saved it (resume_mode)"},
+    verl =
+        {"verl", CKPT_LOADER_FSDP,
+         .resume =
+             "verl's trainer, with as many ranks as saved it: {path} (trainer.resume_mode=auto takes the step that latest_checkpointed_iteration.txt names)"},
     accelerate_fsdp = {"accelerate", CKPT_LOADER_ACCELERATE, .resume = "accelerator.load_state(\"{path}\")"},
     ranks = {NULL, CKPT_LOADER_FSDP, .resume = "the program that saved it, with as many ranks"},
     llmc_model = {"llm.c", CKPT_LOADER_CKPT, .resume = "train_gpt2cu -e \"{path}\""},
@@ -232,10 +235,7 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
 {
     if (ckpt__producer_fits(index->root, "meta.pt/pytorch-lightning_version:str"))
         return &lightning_sharded;
-    for (size_t i = 0; i < index->storage_count; i++)
-        if (index->storages[i].extent.coding == CKPT__NESTED)
-            return &dcp;
-    return &dcp_shards;
+    return index->bare_list ? &dcp : &dcp_shards;
 }
 
 /* The folder that accelerate gives DeepSpeed to write into. */

@@ -1,5 +1,5 @@
 /* doctor/flat.c - an optimizer's state with a key for each value, as torch.distributed.checkpoint.state_dict flattens it:
- * where it is, as Python. */
+ * where it is, as Python; and a model's that stands beside an optimizer. */
 #include "doctor/facts.h"
 #include "doctor/text.h"
 
@@ -58,7 +58,12 @@ ckpt_status ckpt__doctor_find_flat(ckpt__examination *p)
     const ckpt__unfolded_one *one = p->anatomy->unfolded.first;
     const ckpt_entry *e = NULL;
     ckpt__buf whole = {NULL, 0, 0, false};
-    if (!root || !ckpt__format_of(p->inner)->torch_loads || p->optimizer_count > 0)
+    if (!root || !ckpt__format_of(p->inner)->torch_loads)
+        return CKPT_OK;
+    if (p->anatomy->unfolded.beside) /* load_state_dict takes no other keys */
+        snprintf(p->flat_model, sizeof p->flat_model,
+                 "{k: v for k, v in checkpoint.items() if k in model.state_dict()}");
+    if (p->optimizer_count > 0)
         return CKPT_OK;
     while (one && one->dict != root && !(e = entry_with(root, one->dict)))
         one = one->next;

@@ -12,15 +12,6 @@ static const ckpt_str none = {NULL, 0};
 
 /* ---- what the ranks wrote */
 
-/* Of lists and records, or of safetensors alone. */
-static bool has_records(const ckpt__index *index)
-{
-    for (size_t i = 0; i < index->storage_count; i++)
-        if (index->storages[i].extent.coding == CKPT__NESTED)
-            return true;
-    return false;
-}
-
 static bool is_flat(const ckpt__index *index)
 {
     return ckpt_report_find(index->findings, "flat-parameters", NULL) != NULL;
@@ -33,7 +24,7 @@ unsigned ckpt__doctor_inside(const ckpt__index *index)
         return 0;
     switch (format->sharded) {
     case CKPT__SHARDED_DCP:
-        return has_records(index) ? CKPT__IN_DCP : CKPT__IN_DCP_HF;
+        return index->bare_list ? CKPT__IN_DCP : CKPT__IN_DCP_HF; /* lists and records, or safetensors alone */
     case CKPT__SHARDED_DEEPSPEED:
         return CKPT__IN_DEEPSPEED;
     case CKPT__SHARDED_UNIVERSAL:

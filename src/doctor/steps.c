@@ -138,6 +138,29 @@ static void read_steps(ckpt__examination *p, size_t optimizer, double *steps)
     }
 }
 
+/* Are they the same all through each file, and not in all files? So are those of files of two saves; a module that was frozen has its
+ * steps among the others'. */
+static bool differ_by_file(const ckpt__examination *p, const ckpt__doctor_optimizer *o, const double *steps)
+{
+    const ckpt__index *x = p->index;
+    const size_t files = p->reader->source->count;
+    double *of = files > 1 ? calloc(files, sizeof *of) : NULL;
+    bool same = of != NULL;
+    for (size_t f = 0; same && f < files; f++)
+        of[f] = NAN;
+    for (size_t i = o->first_slot; same && i < o->first_slot + o->slot_count; i++) {
+        const ckpt__doctor_item *item = isnan(steps[i]) ? NULL : item_of(p, &p->slots[i], "step");
+        if (!item || item->tensor >= x->tensor_count || ckpt__view_count(&x->tensors[item->tensor]) == 0)
+            continue;
+        const uint32_t file = x->storages[ckpt__view_of(x, &x->tensors[item->tensor], 0).storage].extent.file;
+        same = file < files && (isnan(of[file]) || of[file] == steps[i]);
+        if (same)
+            of[file] = steps[i];
+    }
+    free(of);
+    return same;
+}
+
 /* Do those that lag behind belong together? */
 static void check_equal(ckpt__examination *p, size_t optimizer, const double *steps, bool *behind)
 {
@@ -170,12 +193,12 @@ static void check_equal(ckpt__examination *p, size_t optimizer, const double *st
     }
     snprintf(c, sizeof c, "%llu of %llu parameters", (unsigned long long)lag, (unsigned long long)all);
     size_t param = p->slots[first].param;
-    ckpt__doctor_note(p,
-                      ckpt__doctor_whole(p, optimizer, behind) ? CKPT__STEPS_DIFFER_WHOLE
-                      : used                                   ? CKPT__STEPS_DIFFER
-                                                               : CKPT__STEPS_DIFFER_UNUSED,
-                      NULL, param != SIZE_MAX ? p->index->tensors[param].info.name : none, written(a, least),
-                      written(b, most), c);
+    ckpt__doctor_note(
+        p,
+        ckpt__doctor_whole(p, optimizer, behind) && !differ_by_file(p, o, steps) ? CKPT__STEPS_DIFFER_WHOLE
+        : used                                                                   ? CKPT__STEPS_DIFFER
+                                                                                 : CKPT__STEPS_DIFFER_UNUSED,
+        NULL, param != SIZE_MAX ? p->index->tensors[param].info.name : none, written(a, least), written(b, most), c);
 }
 
 /* ---- lr */

@@ -245,6 +245,8 @@ static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_v
     if (status == CKPT_OK)
         status = ckpt__verifier_replicas(v, err);
     if (status == CKPT_OK)
+        status = ckpt__verifier_steps(v, err);
+    if (status == CKPT_OK)
         status = note_integrity(v, err);
     v->source = own;
     v->index = NULL;

@@ -214,6 +214,18 @@ check "a directory of archives of libtorch is loaded file by file"
 ask 0 doctor archives && grep -q 'archives: resumes' out
 check "and so says doctor"
 
+# distributed checkpoints keep no step: it is in the directory's name; one without moments is no place to go on from
+mkdir -p run_of_titan/checkpoint
+for step in 9 10; do
+    put "$data/dcp/trained" run_of_titan/checkpoint/step-$step "1 hour"
+done
+put "$data/dcp/cut" run_of_titan/checkpoint/step-12 "1 hour"
+ask 0 run_of_titan && order "checkpoint/step-9 checkpoint/step-10 checkpoint/step-12" && grep -q '^resume with .*"run_of_titan/checkpoint/step-10")' out
+check "torchtitan's folder checkpoint: the newest that holds an optimizer is what to resume from"
+mkdir step && printf '\200\002}.' >step/data.pt && put "$data/dcp/trained" step/actor "1 hour" && put "$data/dcp/trained" step/critic "1 hour"
+ask 0 step && order "actor critic"
+check "a file without tensors beside folders of models is not taken for the checkpoint"
+
 mkdir empty
 ask 2 empty && grep -q 'not a checkpoint' err
 check "an empty directory is none"

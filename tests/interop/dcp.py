@@ -20,7 +20,7 @@ try:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     import torch.multiprocessing as mp
-    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, get_state_dict
     from torch.distributed.fsdp import fully_shard
     from safetensors.torch import load_file
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
@@ -259,6 +259,24 @@ def root_keys():
         check(f"root keys, {name}: as they were", same and {k: crc(t) for k, t in got.items()} == {k: crc(t) for k, t in saved.items()}, list(got))
 
 
+def at_the_root():
+    """torchtitan: the model's tensors at the root, and its optimizer flat below its name."""
+    torch.manual_seed(7)
+    net = Net(8)
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    net(torch.arange(5)).square().sum().backward()
+    opt.step()
+    optimizer = get_optimizer_state_dict(net, opt, options=StateDictOptions(flatten_optimizer_state_dict=True))
+    dcp.save({"train_state": {"step": 1}, "optimizer": optimizer, **net.state_dict()}, checkpoint_id="titan", no_dist=True)
+    status, doc = ask(INSPECT, "list", "--json", "titan")
+    roles = {t["name"]: t["role"] for t in doc["tensors"]}
+    params = dict(net.named_parameters())
+    check("at the root: parameters and buffers", all(roles[n] == ("param" if n in params else "buffer") for n in net.state_dict()), roles)
+    done = checks.run(MIGRATE, "--to", "hf", "--lossy", "titan", "titan-hf")
+    got = load_file("titan-hf/model.safetensors") if done.returncode == 0 else {}
+    check("at the root: its weights alone", {n: crc(t) for n, t in got.items()} == {n: crc(t) for n, t in net.state_dict().items()}, done.stderr)
+
+
 def beside(where):
     """meta.pt, which Lightning saves beside the list: its values are there, and damage in it is found."""
     shutil.copytree(where, "lightning")
@@ -301,6 +319,7 @@ def main():
             broken("fsdp22")
         with section("root keys"):
             root_keys()
+            at_the_root()
         with section("beside"):
             beside("fsdp22")
         for where in ("plain1", "fsdp24", "tp4", "nocoll", "zstd"):

@@ -78,6 +78,18 @@ static void look_into(folder_item *it, const char *path)
         closedir(dir);
 }
 
+/* Not weights alone, from which no training goes on. */
+static bool holds_moments(const ckpt_reader *reader)
+{
+    const size_t count = ckpt_reader_tensor_count(reader);
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_role role = ckpt_reader_tensor(reader, i)->role;
+        if (role == CKPT_ROLE_EXP_AVG || role == CKPT_ROLE_MOMENTUM || role == CKPT_ROLE_OPTIM)
+            return true;
+    }
+    return false;
+}
+
 static void take_summary(folder_item *it, const ckpt_reader *reader)
 {
     ckpt_summary s = CKPT_SUMMARY_INIT;
@@ -87,6 +99,7 @@ static void take_summary(folder_item *it, const ckpt_reader *reader)
         return;
     folder_keep_text(it->producer, sizeof it->producer, s.producer, 39);
     folder_keep_text(it->metric, sizeof it->metric, s.score.name.data, s.score.name.size);
+    it->trains = ckpt_reader_layout(reader) && holds_moments(reader);
     it->step = s.step;
     it->epoch = s.epoch;
     it->epoch_exact = s.epoch_exact;
@@ -260,7 +273,8 @@ static void free_names(char **names, size_t count)
     free(names);
 }
 
-/* A trainer's own folder for them: <run>/checkpoints/checkpoint_0, <version>/checkpoints/epoch=1.ckpt, global_step_100/actor. */
+/* A trainer's own folder for them: <run>/checkpoints/checkpoint_0, <version>/checkpoints/epoch=1.ckpt, <run>/checkpoint/step-100
+ * (torchtitan), global_step_100/actor. */
 static void gather_below(folder_list *l, const char *name)
 {
     size_t count;
@@ -287,7 +301,7 @@ static void gather(folder_list *l)
     for (size_t i = 0; i < count; i++) {
         bool wanted = !l->steps_only || is_step_name(names[i]);
         if (wanted && !add(l, names[i], &directory) && directory &&
-            (strcmp(names[i], "checkpoints") == 0 || is_step_name(names[i])))
+            (strcmp(names[i], "checkpoints") == 0 || strcmp(names[i], "checkpoint") == 0 || is_step_name(names[i])))
             gather_below(l, names[i]);
     }
     free_names(names, count);
@@ -308,11 +322,11 @@ static int in_order(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-/* accelerate counts its checkpoints, and keeps no step. */
+/* accelerate counts its checkpoints, and keeps no step; verl and loops of one's own have it in the directory's name alone. */
 static bool is_counted(const folder_item *it)
 {
     return it->complete && strcmp(it->format, "run") != 0 &&
-           (it->step >= 0 || (it->number >= 0 && strcmp(it->format, "accelerate") == 0));
+           (it->step >= 0 || (it->number >= 0 && (it->trains || strcmp(it->format, "accelerate") == 0)));
 }
 
 /* The one to go on from: the last that is whole, where one program wrote all that count. */
@@ -454,6 +468,13 @@ static void look(folder_list *l, const command_line *o, const ckpt_reader *reade
         folder_judge_beside(l, i);
     l->rows = rows_of(l);
     l->no_memory = l->no_memory || !l->rows;
+}
+
+/* The place in the data beside the folders of the models: global_step_100/data.pt, .../actor, .../critic (verl). */
+bool folder_is_none_itself(const command_line *o, const ckpt_reader *reader)
+{
+    return ckpt_reader_tensor_count(reader) == 0 && strcmp(ckpt_reader_format(reader), "folder") == 0 &&
+           holds_others(o->paths[0]);
 }
 
 /* Are there so many directories whose names end in a number? What is read of a thousand ranks is not opened a second time to

@@ -16,6 +16,7 @@ typedef struct folder_item {
     ckpt_score score; /* its name is `metric` */
     uint64_t nbytes;
     bool complete, unread; /* unread: of a kind that this version does not read, so nothing is known of it */
+    bool trains;           /* ranks saved it, with the state of an optimizer */
     bool unfinished;       /* nothing of it is damaged, and parts were not written */
 } folder_item;
 
@@ -40,6 +41,8 @@ void folder_judge(folder_list *l);
 void folder_judge_beside(folder_list *l, size_t i);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
+/* What was read of a directory is a file without a tensor, and the checkpoints are in folders beside it. */
+bool folder_is_none_itself(const command_line *o, const ckpt_reader *reader);
 /* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the
  * member "checkpoints" (j NULL: as text). The parts of what the reader has read ("optimizer_0") are none. Nothing where there are
  * fewer than `least`. */

@@ -91,6 +91,11 @@ static char *resume_together(const show_picture *p)
     return NULL;
 }
 
+static bool lacks_pieces(const ckpt_report *report)
+{
+    return report && (ckpt_report_find(report, "pieces-missing", NULL) || ckpt_report_find(report, "rank-part", NULL));
+}
+
 char *show_resume_command(const show_picture *p)
 {
     const char *path = p->path, *slash = strrchr(path, '/'), *at = p->summary.resume.data;
@@ -100,6 +105,8 @@ char *show_resume_command(const show_picture *p)
     ckpt_str file = p->summary.resume_file;
     if (!at || !show_plain_path(path) || (file.data && !show_plain_path(file.data)))
         return NULL;
+    if (lacks_pieces(ckpt_reader_findings(p->reader)) || lacks_pieces(p->doctor))
+        return NULL; /* loaders leave the other elements as they are in memory */
     if (ckpt_report_find(ckpt_reader_findings(p->reader), "ranks-joined", NULL))
         return resume_ranks(p);
     if (p->o->cli.also_count > 0)

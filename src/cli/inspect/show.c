@@ -79,6 +79,13 @@ int inspect_show(const command_line *o)
         int listed = may_hold ? folder_show(o) : -1;
         return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
     }
+    if (p.directory && !o->cli.from && !o->one && folder_is_none_itself(o, reader)) {
+        int listed = folder_show(o);
+        if (listed >= 0) {
+            ckpt_reader_close(reader);
+            return listed;
+        }
+    }
     p.reader = reader;
     int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
     if (status >= 0) {

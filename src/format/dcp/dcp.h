@@ -33,6 +33,7 @@ typedef struct ckpt__dcp_item {
     const int64_t *shape; /* ndim sizes */
     uint32_t ndim;
     ckpt_dtype dtype;
+    uint32_t turn;     /* where the planner met it, over all lists; UINT32_MAX: in no list of paths */
     bool object;       /* no tensor: one record of a pickled value */
     ckpt_value *value; /* in the index's arena: what stands at its place in the tree */
 } ckpt__dcp_item;
@@ -57,6 +58,7 @@ typedef struct ckpt__dcp {
     ckpt__dcp_file *files;
     size_t file_count, file_capacity;
     ckpt__hash *by_name, *by_file; /* owned: item's name, file's name -> number */
+    uint32_t turns;                /* paths that all lists had so far */
     uint64_t list_bytes;           /* of all lists */
     uint32_t list_file;            /* the last one's number in the source */
     ckpt__dcp_wholes *wholes;      /* borrowed: whole shapes that a list names are added; NULL: they are passed over */

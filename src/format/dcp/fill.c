@@ -1,5 +1,6 @@
 /* format/dcp/fill.c - items -> tensors of an index, whose storages are looked into when they are used; and objects, which are read now. */
 #include "format/dcp/dcp.h"
+#include "format/shard.h"
 #include "format/survey.h"
 
 #include <stdio.h>
@@ -231,6 +232,41 @@ static ckpt_status lose_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt_erro
     return ckpt__dcp_no_memory(d, err);
 }
 
+/* Has the rank all of it? A copy that each rank has, or a mesh of one. */
+static bool is_whole(const ckpt__index *part, const ckpt__shard *s)
+{
+    const ckpt_tensor_info *t = &part->tensors[s->tensor].info;
+    uint64_t all, own, sum = 0;
+    for (size_t i = 0; i < s->local_count; i++)
+        if (!ckpt__numel(s->locals[i].shape, s->locals[i].ndim, &own) || !ckpt__add(sum, own, &sum))
+            return false;
+    return ckpt__numel(t->shape, t->ndim, &all) && sum == all;
+}
+
+/* DTensors that were pickled with an object, not flattened: one rank wrote it, with its own parts. */
+static ckpt_status note_parts(ckpt__dcp *d, const ckpt__dcp_chunk *c, const ckpt__index *part, ckpt_error *err)
+{
+    const ckpt_str *own = &d->items[c->item].name;
+    const ckpt__shard *first = NULL;
+    size_t count = 0;
+    char name[300];
+    for (const ckpt__shard *s = part->shards; s; s = s->next)
+        if (s->tensor < part->tensor_count && !is_whole(part, s)) {
+            first = first ? first : s;
+            count++;
+        }
+    if (!first)
+        return CKPT_OK;
+    bool noted =
+        ckpt__report_add(
+            d->index->findings, CKPT_SEVERITY_ERROR, "rank-part", ckpt__escape(name, sizeof name, own->data, own->size),
+            "save it flattened, as DefaultSavePlanner does by default (flatten_state_dict=True)",
+            "it was saved as one object, in which %zu sharded tensor%s the part of rank %lld of %lld alone: the other parts are in no file",
+            count, count == 1 ? " has" : "s have", (long long)first->rank, (long long)first->world) &&
+        ckpt__report_detail(d->index->findings, d->files[c->file].name, NULL, NULL, 0);
+    return noted ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+}
+
 /* Tensors in it get their numbers from the index that takes it in; their names come with the paths (tree.c). */
 static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_cache *cache, ckpt_error *err)
 {
@@ -244,6 +280,9 @@ static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_
         return pass_over(d, c, status, &why, err);
     ckpt_report_clear(part->findings); /* they are of archives that torch opens by themselves */
     item->value = (ckpt_value *)(uintptr_t)part->root;
+    status = note_parts(d, c, part, err);
+    if (status < 0)
+        return status;
     if (part->storage_count)
         return ckpt__index_absorb(d->index, part, (ckpt_str){NULL, 0}, err);
     d->index->metadata_bytes += part->metadata_bytes; /* values alone, which lie in the arena */
@@ -265,10 +304,46 @@ static ckpt_status add_objects(ckpt__dcp *d, const uint32_t *order, ckpt_error *
     return status;
 }
 
+/* ---- order */
+
+static int by_turn(const void *a, const void *b, void *ctx)
+{
+    const uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    const ckpt__dcp_item *items = ctx, *x = &items[i], *y = &items[k];
+    if (x->turn != y->turn)
+        return x->turn < y->turn ? -1 : 1;
+    return i < k ? -1 : i > k;
+}
+
+/* Items in the order of the state dict: that of a model's parameters tells whose the numbered states of an optimizer are. */
+static ckpt_status sort_items(ckpt__dcp *d, ckpt_error *err)
+{
+    const size_t n = d->item_count;
+    uint32_t *order = calloc(n + 1, sizeof *order), *now = calloc(n + 1, sizeof *now);
+    ckpt__dcp_item *sorted = calloc(n + 1, sizeof *sorted);
+    bool ok = order && now && sorted;
+    for (size_t i = 0; ok && i < n; i++)
+        order[i] = (uint32_t)i;
+    if (ok && n)
+        qsort_r(order, n, sizeof *order, by_turn, d->items);
+    for (size_t i = 0; ok && i < n; i++) {
+        sorted[i] = d->items[order[i]];
+        now[order[i]] = (uint32_t)i;
+    }
+    for (size_t i = 0; ok && i < n; i++)
+        d->items[i] = sorted[i];
+    for (size_t i = 0; ok && i < d->chunk_count; i++)
+        d->chunks[i].item = now[d->chunks[i].item];
+    free(order);
+    free(now);
+    free(sorted);
+    return ok ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+}
+
 ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err)
 {
     uint32_t *order = calloc(d->chunk_count + 1, sizeof *order);
-    ckpt_status status = order ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+    ckpt_status status = order ? sort_items(d, err) : ckpt__dcp_no_memory(d, err);
     for (size_t i = 0; order && i < d->chunk_count; i++)
         order[i] = (uint32_t)i;
     if (order && d->chunk_count)

@@ -340,6 +340,7 @@ static ckpt_status item_of(parser *p, const ckpt__pickle_node *key, const ckpt__
         ckpt__hash_put(d->by_name, copy.data, copy.size, *number, NULL) < 0)
         return no_memory(p);
     d->items[d->item_count] = *like;
+    d->items[d->item_count].turn = UINT32_MAX;
     d->items[d->item_count++].name = copy;
     return CKPT_OK;
 }
@@ -400,7 +401,8 @@ static ckpt_status read_items(parser *p, const ckpt__pickle_node *all)
     return status;
 }
 
-/* ---- paths: planner_data, {key: ('model', 'blocks.0.up.weight')}. A step is a str, or the number of a list's item. */
+/* ---- paths: planner_data, {key: ('model', 'blocks.0.up.weight')}. A step is a str, or the number of a list's item. Its keys stand as
+ * they were met in the state dict; those of state_dict_metadata stand by ranks, which replicas are divided among. */
 
 static ckpt_status read_path(parser *p, ckpt__dcp_item *item, const ckpt__pickle_node *path)
 {
@@ -432,8 +434,12 @@ static ckpt_status read_paths(parser *p, const ckpt__pickle_node *planner)
         return CKPT_OK;
     for (uint32_t i = 0; status == CKPT_OK && i + 1 < planner->u.list.count; i += 2) {
         const ckpt__pickle_node *key = planner->u.list.items[i], *path = planner->u.list.items[i + 1];
-        if (key->kind == CKPT__P_STR && ckpt__hash_get(p->d->by_name, key->u.text.data, key->u.text.size, &number))
-            status = read_path(p, &p->d->items[number], path);
+        if (key->kind != CKPT__P_STR || !ckpt__hash_get(p->d->by_name, key->u.text.data, key->u.text.size, &number))
+            continue;
+        ckpt__dcp_item *item = &p->d->items[number];
+        if (item->turn == UINT32_MAX && p->d->turns < UINT32_MAX)
+            item->turn = p->d->turns++;
+        status = read_path(p, item, path);
     }
     return status;
 }

@@ -157,12 +157,40 @@ static ckpt_value *make_key(tree *t, const ckpt_key *key, bool numbers)
     return ckpt__value_str(a, key->text.data, key->text.size);
 }
 
+/* An optimizer that keeps nothing of its parameters (SGD without momentum): the planner has no key for a dict without items. */
+static bool lacks_state(const tree *t, const place *p)
+{
+    const ckpt_value *groups = NULL;
+    for (uint32_t c = p->first; c; c = t->places[c].next)
+        if (ckpt__str_is(t->places[c].key.text, "state"))
+            return false;
+        else if (ckpt__str_is(t->places[c].key.text, "param_groups"))
+            groups = t->places[c].value;
+    if (!groups || groups->kind != CKPT_V_LIST)
+        return false;
+    for (size_t g = 0; g < groups->item_count; g++) {
+        const ckpt_value *params = ckpt_value_get(groups->items[g], "params");
+        if (!params || params->kind != CKPT_V_LIST)
+            return false;
+    }
+    return groups->item_count > 0;
+}
+
+static bool add_empty_state(ckpt__arena *a, ckpt_entry *entry)
+{
+    entry->key = ckpt__value_str(a, "state", 5);
+    entry->value = ckpt__value_new(a, CKPT_V_DICT);
+    return entry->key && entry->value;
+}
+
 static const ckpt_value *make_dict(tree *t, const place *p)
 {
     ckpt__arena *a = t->d->index->arena;
-    ckpt_entry *entries = ckpt__arena_array(a, p->count ? p->count : 1, sizeof *entries);
+    ckpt_entry *entries = ckpt__arena_array(a, (size_t)p->count + 1, sizeof *entries);
     bool numbers = has_number_ids(t, p);
     size_t n = 0;
+    if (entries && lacks_state(t, p) && !add_empty_state(a, &entries[n++]))
+        return NULL;
     for (uint32_t c = p->first; entries && c; c = t->places[c].next, n++) {
         entries[n].key = make_key(t, &t->places[c].key, numbers);
         entries[n].value = t->places[c].value;
@@ -248,6 +276,29 @@ static bool set_path(walker *w, const ckpt_visit *visit, ckpt_tensor_info *info)
     return keys && info->name.data;
 }
 
+/* What is inside of a wrapper is named below it: its rows stand behind the tensor's. */
+static bool name_parts(ckpt__index *x, size_t tensor, ckpt_str was)
+{
+    const ckpt_str is = x->tensors[tensor].info.name;
+    ckpt__buf text = {0};
+    size_t open = x->tensors[tensor].info.extra ? x->tensors[tensor].info.extra->part_count : 0;
+    bool ok = true;
+    for (size_t i = tensor + 1; ok && open > 0 && i < x->tensor_count; i++) {
+        ckpt_tensor_info *part = &x->tensors[i].info;
+        open += (part->extra ? part->extra->part_count : 0) - (size_t)1;
+        if (!was.size || !ckpt__str_begins_with(part->name, was) || ckpt__str_equal(was, is))
+            continue;
+        text.size = 0;
+        ckpt__buf_add(&text, is.data, is.size);
+        ckpt__buf_add(&text, part->name.data + was.size, part->name.size - was.size);
+        ckpt_str name = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(x->arena, text.data, text.size);
+        ok = name.data != NULL;
+        part->name = ok ? name : part->name;
+    }
+    ckpt__buf_free(&text);
+    return ok;
+}
+
 static int on_visit(void *ctx, const ckpt_visit *visit)
 {
     walker *w = ctx;
@@ -263,7 +314,9 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
         return CKPT_OK;
     ckpt_tensor_info *info = &x->tensors[visit->value->tensor].info;
     const ckpt__torch_spec spec = {.dtype = info->dtype};
-    if (!set_path(w, visit, info) || !ckpt__torch_set_role(&w->torch, &spec, w->containers, info))
+    const ckpt_str was = info->name;
+    if (!set_path(w, visit, info) || !name_parts(x, visit->value->tensor, was) ||
+        !ckpt__torch_set_role(&w->torch, &spec, w->containers, info))
         return ckpt__dcp_no_memory(w->d, w->err);
     return CKPT_OK;
 }

@@ -1,5 +1,6 @@
 /* format/torch/role.c - what a tensor is to training, told from where it lies: torch writes no roles. */
 #include "format/torch/torch.h"
+#include "model/beside.h"
 #include "model/flat_state.h"
 #include "model/training.h"
 
@@ -21,9 +22,10 @@ typedef struct place {
 
 /* The answers for the dict that was asked about last: tensors of one dict come in a row. */
 struct ckpt__torch_roles {
-    const ckpt_value *maybe_optimizer, *maybe_state_dict, *maybe_flat;
+    const ckpt_value *maybe_optimizer, *maybe_state_dict, *maybe_flat, *maybe_beside;
     bool is_optimizer, is_state_dict, is_flat;
     ckpt_str prefix;             /* of the flat one's keys */
+    ckpt__hash *beside;          /* owned: the model's keys in a dict that has an optimizer too; NULL: it has none */
     const ckpt_value *places_of; /* the optimizer that the next are about */
     ckpt__arena *arena;          /* keys of `ids` */
     ckpt__hash *ids;             /* "i7" or "sname" -> number in `places` */
@@ -48,6 +50,7 @@ void ckpt__torch_roles_free(ckpt__torch *t)
     if (!t->roles)
         return;
     forget_places(t->roles);
+    ckpt__hash_free(t->roles->beside);
     free(t->roles->places);
     free(t->roles);
     t->roles = NULL;
@@ -248,37 +251,29 @@ static bool is_flat(roles *r, const ckpt_value *v)
     return r->is_flat;
 }
 
-/* The name of a parameter that its groups hold. Models whose parameters have no module around them are small. */
-static bool is_held(const ckpt_value *dict, ckpt_str prefix, ckpt_str name)
-{
-    enum { SMALL = 4000 };
-    if (dict->entry_count > SMALL)
-        return false;
-    for (size_t i = 0; i < dict->entry_count; i++) {
-        bool group;
-        ckpt_str param, what;
-        if (dict->entries[i].key->kind == CKPT_V_STR &&
-            ckpt__flat_key(dict->entries[i].key->text, prefix, &group, &param, &what) && group &&
-            ckpt__str_equal(param, name))
-            return true;
-    }
-    return false;
-}
-
-static bool set_flat_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ckpt_value *dict, ckpt_str key,
-                          ckpt_tensor_info *info)
+/* One of its keys, else the role stays. */
+static bool set_flat_role(ckpt__torch *t, ckpt_str key, ckpt_tensor_info *info, bool *is)
 {
     bool group;
     ckpt_str param, what;
-    if (!ckpt__flat_key(key, t->roles->prefix, &group, &param, &what)) {
-        bool weight = memchr(key.data, '.', key.size) || is_held(dict, t->roles->prefix, key);
-        info->role = !weight ? CKPT_ROLE_OTHER : is_buffer(t, info, spec, key) ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAM;
+    *is = ckpt__flat_key(key, t->roles->prefix, &group, &param, &what);
+    if (!*is)
         return true;
-    }
     info->role = group ? CKPT_ROLE_OPTIM : ckpt__role_of_key(what);
     info->param = ckpt__arena_str(t->arena, param.data, param.size);
     info->state_key = what;
     return info->param.data != NULL;
+}
+
+/* ---- a model beside its optimizer */
+
+static bool look_beside(roles *r, const ckpt_value *v)
+{
+    if (v == r->maybe_beside)
+        return true;
+    ckpt__hash_free(r->beside);
+    r->maybe_beside = v;
+    return ckpt__beside(v, &r->beside);
 }
 
 bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ckpt_value *const *containers,
@@ -294,8 +289,20 @@ bool ckpt__torch_set_role(ckpt__torch *t, const ckpt__torch_spec *spec, const ck
     if (info->role == CKPT_ROLE_RNG || depth == 0 || ckpt__torch_old_optimizer(containers[depth - 1], info))
         return true;
     const ckpt_key *key = &info->path.keys[depth - 1];
-    if (key->text.data && !key->other && is_flat(t->roles, containers[depth - 1]))
-        return set_flat_role(t, spec, containers[depth - 1], key->text, info);
+    bool flat = key->text.data && !key->other && is_flat(t->roles, containers[depth - 1]), of_optimizer = false;
+    if (flat && !set_flat_role(t, key->text, info, &of_optimizer))
+        return false;
+    if (of_optimizer)
+        return true;
+    if (!look_beside(t->roles, containers[depth - 1]))
+        return false;
+    if (t->roles->beside && key->text.data && !key->other &&
+        ckpt__hash_get(t->roles->beside, key->text.data, key->text.size, NULL)) {
+        info->role = is_buffer(t, info, spec, key->text) ? CKPT_ROLE_BUFFER : CKPT_ROLE_PARAM;
+        return true;
+    }
+    if (flat)
+        return true;
     if (depth > 1 && info->inside && (key_is(info, depth - 2, "_parameters") || key_is(info, depth - 2, "_buffers")))
         info->role = key_is(info, depth - 2, "_parameters") ? CKPT_ROLE_PARAM : CKPT_ROLE_BUFFER;
     else if (depth > 1 && key_is(info, depth - 2, "shadow_params")) /* a list, as torch_ema and Diffusers keep them */

@@ -12,6 +12,7 @@ Every tensor counts 0, 1, 2, ... in C order, in its own dtype, where nothing els
   buffer/   the same, where one tensor that is not cut has the second file, so that one rank writes it
   quantized/ a quantized tensor and one that is not; nothing of it counts
   trained/  three ranks, FSDP2 and two steps of AdamW: parameters and their states lie in pieces, and do not count
+  unflattened/ two ranks, flatten_state_dict=False: m is one object with a DTensor of rank 0's part, and one that both ranks have whole
 """
 import os
 import pickle
@@ -25,7 +26,7 @@ import zstandard
 from torch.distributed.checkpoint._extension import ZStandard
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 
 
 def count(*shape, dtype=torch.float32):
@@ -56,6 +57,8 @@ def one_rank(rank, world):
     dcp.save(cut, storage_writer=dcp.HuggingFaceStorageWriter("models", mapping, save_distributed=True))
     mapping = {name: 2 if name == "whole" else 1 for name in tensors}
     dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter("buffer", mapping, save_distributed=True))
+    dcp.save({"m": {"cut": distribute_tensor(count(3), mesh, [Shard(0)]), "copies": distribute_tensor(count(2), mesh, [Replicate()])}},
+             checkpoint_id="unflattened", planner=dcp.DefaultSavePlanner(flatten_state_dict=False))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -78,7 +81,7 @@ def one_trainer(rank, world):
 
 
 def main():
-    for name in ("cut", "ranks", "zstd", "bomb", "shards", "large", "models", "buffer", "quantized", "trained"):
+    for name in ("cut", "ranks", "zstd", "bomb", "shards", "large", "models", "buffer", "quantized", "trained", "unflattened"):
         shutil.rmtree(name, ignore_errors=True)
     mp.start_processes(one_rank, (2,), nprocs=2, start_method="fork")
     mp.start_processes(one_trainer, (3,), nprocs=3, start_method="fork")

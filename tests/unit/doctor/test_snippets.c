@@ -198,6 +198,28 @@ START_TEST(every_line_is_reached)
 }
 END_TEST
 
+/* torchtitan: the weights among all else, so that they alone are taken for the model, in either form of the optimizer. */
+START_TEST(a_model_beside_its_optimizer)
+{
+    static const char *const objects[] = {
+        "{'step':3,'a':f32@cpu[2,3],'optimizer':{'state.a.exp_avg':f32@cpu[2,3],'param_groups.a.lr':0.1}}",
+        "{'step':3,'a':f32@cpu[2,3],'optimizer':{'state':{'a':{'exp_avg':f32@cpu[2,3]}},'param_groups':[{'lr':0.1,'params':['a']}]}}"};
+    const ckpt_doctor_options options = ANY;
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
+        char *text = NULL;
+        ckpt_error err = CKPT_ERROR_INIT;
+        ckpt_reader *reader = NULL;
+        write_object(at("beside.pt"), objects[i], NULL);
+        ck_assert_int_eq(ckpt_reader_open(at("beside.pt"), NULL, &reader, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_doctor_snippet(reader, "torch", &options, &text, &err), CKPT_OK);
+        ck_assert_msg(strstr(text, "weights = {k: v for k, v in checkpoint.items() if k in model.state_dict()}"), "%s",
+                      text);
+        free(text);
+        ckpt_reader_close(reader);
+    }
+}
+END_TEST
+
 static void put_digit(ckpt__buf *b, const void *context, int hole, size_t round)
 {
     (void)context;
@@ -239,6 +261,7 @@ int main(void)
     TCase *t = tcase_create("snippets");
     tcase_add_checked_fixture(t, make_folder, remove_folder);
     tcase_add_test(t, every_line_is_reached);
+    tcase_add_test(t, a_model_beside_its_optimizer);
     tcase_add_test(t, conditions_and_lists);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -427,6 +427,28 @@ START_TEST(what_lightning_puts_beside)
 }
 END_TEST
 
+/* flatten_state_dict=False: an object with DTensors is pickled by the one rank that writes it. */
+START_TEST(an_object_has_one_ranks_part)
+{
+    size_t said = 0;
+    opens(data("unflattened"));
+    for (size_t i = 0; i < ckpt_report_count(ckpt_reader_findings(reader)); i++) {
+        const ckpt_finding *f = ckpt_report_get(ckpt_reader_findings(reader), i);
+        if (strcmp(f->code, "rank-part") != 0)
+            continue;
+        ck_assert_int_eq(f->severity, CKPT_SEVERITY_ERROR);
+        ck_assert_msg(strstr(f->message, "1 sharded tensor has the part of rank 0 of 2 alone"), "%s", f->message);
+        said++;
+    }
+    ck_assert_uint_eq(said, 1); /* not of the copy that each rank has */
+    number_of("m.cut._local_tensor");
+    ckpt_summary s = CKPT_SUMMARY_INIT;
+    ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
+    ck_assert_msg(strstr(s.resume.data, "checkpoint_id="), "%s", s.resume.data); /* no storage reader of safetensors */
+    ckpt_summary_clear(&s);
+}
+END_TEST
+
 START_TEST(a_file_that_lacks_records)
 {
     ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
@@ -714,6 +736,7 @@ int main(void)
     tcase_add_test(t, a_changed_element_is_damage);
     tcase_add_test(t, no_flipped_bit_gives_other_elements);
     tcase_add_test(t, what_lightning_puts_beside);
+    tcase_add_test(t, an_object_has_one_ranks_part);
     tcase_add_test(t, a_file_that_lacks_records);
     tcase_add_test(t, what_is_there_of_a_checkpoint_that_lacks_files);
     tcase_add_test(t, what_a_folder_says_of_its_distributed_checkpoint);
