@@ -414,6 +414,8 @@ void ckpt__doctor_job(ckpt__examination *p)
     char stage[40];
     if ((p->inside & (CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL)) && !check_deepspeed(p))
         return;
+    if ((p->inside & CKPT__IN_LLMC) && p->index->job.latest != CKPT__LATEST_FINE)
+        ckpt__doctor_note(p, CKPT__NO_LATEST, NULL, none, NULL, NULL, NULL);
     compare(p, saved);
     if (p->inside & CKPT__IN_DCP) {
         check_loader(p);

@@ -201,6 +201,8 @@ ckpt_status ckpt__ds_check_doubles(const ckpt__ds *d, ckpt_error *err);
 
 /* ---- saves.c: CKPT_E_MISMATCH naming a file, or a warning; after ckpt__ds_lay_out */
 ckpt_status ckpt__ds_check_saves(ckpt__ds *d, ckpt_error *err);
+/* Of a universal checkpoint of stages 1 and 2: a finding where masters are not the weights; after all tensors are made. */
+ckpt_status ckpt__ds_check_universal(const ckpt__ds *d, ckpt_error *err);
 bool ckpt__ds_first_step(const ckpt__ds *d, double *out); /* ranks.c: of the first flat tensor; false: it has none */
 
 /* ---- flat.c */

@@ -228,3 +228,61 @@ ckpt_status ckpt__ds_check_saves(ckpt__ds *d, ckpt_error *err)
     free(all);
     return status;
 }
+
+/* ---- universal: each parameter has its own folder, which a converter has filled */
+
+static bool has_round_robin(const ckpt__ds *d)
+{
+    const ckpt_value *v = ckpt_value_get(
+        ckpt_value_get(ckpt_value_get(d->model.root, "ds_config"), "zero_optimization"), "round_robin_gradients");
+    return v && v->kind == CKPT_V_BOOL && v->boolean;
+}
+
+static ckpt_status say_wrong(const ckpt__ds *d, const compared *c, size_t wrong, size_t count, ckpt_error *err)
+{
+    char shown[200];
+    const bool known = has_round_robin(d);
+    return ckpt__report_add(
+               ckpt__ds_index(d)->findings, known ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, "weights-not-masters",
+               ckpt__escape(shown, sizeof shown, c->first->name.data, c->first->name.size),
+               "ckpt-migrate --to torch of the checkpoint that was converted has the right ones; or save that one again without "
+               "round_robin_gradients, and convert it",
+               "of %zu of %zu parameters the float32 master is not the weight in %s%s", wrong, count, d->model.name,
+               known
+                   ? ", as ds_to_universal.py writes them of a checkpoint with round_robin_gradients: their masters and moments "
+                     "are those of others"
+                   : ": it was changed after the last step, or the conversion took the master of another")
+               ? CKPT_OK
+               : ckpt__ds_no_memory(err);
+}
+
+ckpt_status ckpt__ds_check_universal(const ckpt__ds *d, ckpt_error *err)
+{
+    const ckpt_value *module = ckpt_value_get(d->model.root, "module");
+    const ckpt__index *x = ckpt__ds_index(d);
+    compared first = {0};
+    size_t count = 0, wrong = 0, number;
+    for (size_t i = 0; module && module->kind == CKPT_V_DICT && i < x->tensor_count; i++) {
+        const ckpt__tensor *master = &x->tensors[i];
+        const ckpt_str name = master->info.param;
+        if (i >= d->keep_capacity || !d->keep[i] || master->info.role != CKPT_ROLE_MASTER || !name.data ||
+            !ckpt__hash_get(d->by_name, name.data, name.size, &number))
+            continue;
+        const ckpt__ds_param *p = &d->params[number];
+        const ckpt__tensor *weight = weight_of(d, module, p);
+        uint64_t numel;
+        if (!weight || !master->whole ||
+            !ckpt__is_c_order(master->info.shape, master->info.strides, master->info.ndim) ||
+            !ckpt__numel(master->info.shape, master->info.ndim, &numel) || numel != p->numel)
+            continue;
+        compared own = {0};
+        const size_t take = p->numel < SPOT ? (size_t)p->numel : SPOT;
+        const uint64_t from = (p->numel - take) / 2;
+        compare(d, p, weight, master, from, from, take, &own);
+        const bool apart = own.differ > 0 && own.differ * 10 >= own.elements * 9;
+        count += own.elements > 0;
+        if (apart && wrong++ == 0)
+            first = own;
+    }
+    return wrong ? say_wrong(d, &first, wrong, count, err) : CKPT_OK;
+}

@@ -1,5 +1,6 @@
 /* Checkpoints of DeepSpeed: what every rank has of the masters and the moments is put together by its place, and what is missing, cut off,
  * doubled or of another save is named. Each element says which tensor it is of, and where in it; padding is -1. */
+#include <ckpt/doctor.h>
 #include <ckpt/migrate.h>
 #include <ckpt/reader.h>
 #include <ckpt/summary.h>
@@ -889,6 +890,27 @@ static void write_universal(int stage)
     write_torch(tag_path("zero/optimizer_state.pt"), t);
 }
 
+/* ds_to_universal.py takes other parameters' elements where round_robin_gradients is on. */
+START_TEST(a_universal_checkpoint_with_others_masters_is_told)
+{
+    const layout reversed = {.stage = 2, .ranks = 2, .step = 7, .reversed = true};
+    write_universal(2);
+    opens(folder);
+    ck_assert(!finding("weights-not-masters"));
+    another_run = 0.5F;
+    write_state_of(1, "fp32", MASTER, true);
+    another_run = 0;
+    opens(folder);
+    ck_assert(finding("weights-not-masters"));
+    ck_assert_int_eq(finding("weights-not-masters")->severity, CKPT_SEVERITY_WARNING);
+    ck_assert_str_eq(finding("weights-not-masters")->tensor, "embed");
+    write_model(model_path(2, 0), reversed, 0);
+    opens(folder);
+    ck_assert_int_eq(finding("weights-not-masters")->severity, CKPT_SEVERITY_ERROR);
+    ck_assert_ptr_nonnull(strstr(finding("weights-not-masters")->message, "of 1 of 5 parameters"));
+}
+END_TEST
+
 START_TEST(a_universal_checkpoint_is_whole)
 {
     for (int stage = 1; stage <= 3; stage++) {
@@ -964,6 +986,14 @@ START_TEST(without_zero_it_is_a_file_of_torch)
     tensor_named("module.w", &number);
     tensor_named("optimizer.state.0.exp_avg", &number);
     expect_resume("engine.load_checkpoint(\"{path}\")"); /* torch.load reads no directory */
+    ckpt_report *report = ckpt_report_new();
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
+    ck_assert_int_eq(result.loader, CKPT_LOADER_DEEPSPEED);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_RESUMES);
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
     opens(at("global_step7"));
     expect_resume("engine.load_checkpoint(\"{path}/..\", tag=\"global_step7\")");
     write_text(at("trainer_state.json"), "{\"global_step\": 7}");
@@ -1120,6 +1150,7 @@ int main(void)
     tcase_add_test(t, the_newest_whole_tag_is_named);
     tcase_add_test(t, files_beside_the_tag_go_along);
     tcase_add_test(t, a_universal_checkpoint_is_whole);
+    tcase_add_test(t, a_universal_checkpoint_with_others_masters_is_told);
     tcase_add_test(t, what_is_not_read_is_refused_by_name);
     tcase_add_test(t, without_zero_it_is_a_file_of_torch);
     tcase_add_test(t, shapes_of_nonsense_are_refused);
