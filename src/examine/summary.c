@@ -411,7 +411,7 @@ static void put_model(const summary_work *p, ckpt__buf *to)
 }
 
 /* The engine looks for the folder that latest names, in the directory that it is given. Where there is no such text, or the path is that
- * folder, it is told. Without it would begin anew, with no more than a warning. */
+ * folder, it is told: without the tag it would begin anew, with no more than a warning. */
 static void put_tag(const summary_work *p, ckpt__buf *to)
 {
     const ckpt__job *job = &p->index->job;
