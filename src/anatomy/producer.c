@@ -238,14 +238,23 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
     return &dcp_shards;
 }
 
-/* The Trainer, accelerate and Lightning leave their own beside what DeepSpeed writes for them. */
+/* The folder that accelerate gives DeepSpeed to write into. */
+static bool is_in_accelerates(const ckpt__index *index)
+{
+    return index->job.folder && strcmp(index->job.folder, "pytorch_model/") == 0;
+}
+
+/* The Trainer, accelerate and Lightning leave their own beside what DeepSpeed writes for them. A save that was cut short has less of
+ * it: the Trainer writes training_args.bin first and trainer_state.json last, accelerate random_states last. */
 static const ckpt__producer *of_deepspeed(const ckpt__index *index)
 {
     if (ckpt_value_get(index->root, "pytorch-lightning_version"))
         return &lightning_deepspeed;
-    if (ckpt_value_get(index->root, "trainer_state.json") || index->job.beside == CKPT__BESIDE_TRAINER)
+    if (ckpt_value_get(index->root, "trainer_state.json") || ckpt_value_get(index->root, "training_args.bin") ||
+        index->job.beside == CKPT__BESIDE_TRAINER)
         return &trainer_deepspeed;
-    if (ckpt_value_get(index->root, "random_states_0.pkl") || index->job.beside == CKPT__BESIDE_ACCELERATE)
+    if (ckpt_value_get(index->root, "random_states_0.pkl") || is_in_accelerates(index) ||
+        index->job.beside == CKPT__BESIDE_ACCELERATE)
         return &accelerate_deepspeed;
     return strcmp(index->format, "universal") == 0 ? &universal : &deepspeed;
 }

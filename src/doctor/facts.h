@@ -119,13 +119,14 @@ typedef enum ckpt__fact {
     CKPT__ADAPTER_TARGET, /* tensors of module {a}, which the settings do not name */
     CKPT__ADAPTER_DORA,
     CKPT__ADAPTER_NO_DORA,
-    CKPT__GROUPS_FEWER,       /* the HF Trainer makes two groups */
-    CKPT__FILE_MISSING,       /* of accelerate or the HF Trainer: {a} */
-    CKPT__RANK_STATES_SAID,   /* states of {a} ranks; how many resume was not said */
-    CKPT__RANK_STATES,        /* states of {a} ranks, and {b} resume */
-    CKPT__RANK_STATES_MORE,   /* each rank finds its own, and some are left */
-    CKPT__MOMENTS_NOT_LOADED, /* accelerate does not load those of FSDP 1 */
-    CKPT__DEVICE_STATES,      /* RNG states of {a} devices, and {b} are there */
+    CKPT__GROUPS_FEWER,           /* the HF Trainer makes two groups */
+    CKPT__FILE_MISSING,           /* of accelerate or the HF Trainer: {a} */
+    CKPT__FSDP_OPTIMIZER_MISSING, /* of DCP beside pytorch_model_fsdp_0 */
+    CKPT__RANK_STATES_SAID,       /* states of {a} ranks; how many resume was not said */
+    CKPT__RANK_STATES,            /* states of {a} ranks, and {b} resume */
+    CKPT__RANK_STATES_MORE,       /* each rank finds its own, and some are left */
+    CKPT__MOMENTS_NOT_LOADED,     /* accelerate does not load those of FSDP 1 */
+    CKPT__DEVICE_STATES,          /* RNG states of {a} devices, and {b} are there */
     CKPT__NON_FINITE,
     CKPT__POLICY_BREACH,
     CKPT__COLLISION,
@@ -538,14 +539,16 @@ bool ckpt__cpp_device(ckpt_str tag);
 ckpt_status ckpt__doctor_values(ckpt__examination *p);
 /* ranks.c */
 void ckpt__doctor_ranks(ckpt__examination *p);
-void ckpt__doctor_rank_states(ckpt__examination *p); /* the part of it about files of random states */
-int64_t ckpt__doctor_rank_in(ckpt_str name);         /* "rank-00003", "rank3", "mp_rank_03"; -1: none */
+/* The part of it about files of random states. parts: how many ranks have parts of the weights, at least. */
+void ckpt__doctor_rank_states(ckpt__examination *p, int64_t parts);
+int64_t ckpt__doctor_rank_in(ckpt_str name); /* "rank-00003", "rank3", "mp_rank_03"; -1: none */
 /* job.c: what the ranks wrote (CKPT__IN_), and whether the loader asked for reads that; what the job that resumes would have of it */
 unsigned ckpt__doctor_inside(const ckpt__index *index);
 bool ckpt__doctor_reads_inside(const ckpt__examination *p);
 void ckpt__doctor_job(ckpt__examination *p);
-void ckpt__doctor_files(ckpt__examination *p);   /* and Lightning's keys */
-void ckpt__doctor_adapter(ckpt__examination *p); /* adapter.c: of PEFT, beside its settings */
+int64_t ckpt__doctor_ranks_of_files(const ckpt__examination *p); /* of DCP, at least; 0: not told */
+void ckpt__doctor_files(ckpt__examination *p);                   /* and Lightning's keys */
+void ckpt__doctor_adapter(ckpt__examination *p);                 /* adapter.c: of PEFT, beside its settings */
 /* memory.c */
 ckpt_status ckpt__doctor_places(ckpt__examination *p);
 void ckpt__doctor_memory(ckpt__examination *p);

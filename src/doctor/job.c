@@ -3,6 +3,7 @@
 #include "doctor/facts.h"
 
 #include <stdio.h>
+#include "anatomy/producer.h"
 #include "format/shard.h"
 #include "format/table.h"
 
@@ -64,10 +65,10 @@ bool ckpt__doctor_reads_inside(const ckpt__examination *p)
         return false;
     switch (p->loader->loader) {
     case CKPT_LOADER_HF_TRAINER:
-        return root_value(p, "trainer_state.json") != NULL;
+        return ckpt__producer_of(p->index)->loader == CKPT_LOADER_HF_TRAINER;
     case CKPT_LOADER_ACCELERATE:
         if (p->inside & (CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL))
-            return root_value(p, "random_states_0.pkl") != NULL;
+            return ckpt__producer_of(p->index)->loader == CKPT_LOADER_ACCELERATE;
         for (size_t i = 0; i < p->index->tensor_count; i++)
             if (p->index->tensors[i].info.file.data &&
                 ckpt__begins(p->index->tensors[i].info.file.data, "pytorch_model_fsdp_"))
@@ -84,7 +85,7 @@ bool ckpt__doctor_reads_inside(const ckpt__examination *p)
 /* ---- how many ranks saved it */
 
 /* By the names of the files: "__3_0.distcp", "shard-00004-model-00001-of-00001.safetensors", below any folder. */
-static int64_t ranks_of_files(const ckpt__examination *p)
+int64_t ckpt__doctor_ranks_of_files(const ckpt__examination *p)
 {
     int64_t most = 0;
     for (size_t i = 0; i < p->reader->source->count; i++) {
@@ -107,7 +108,7 @@ static int64_t saved_ranks(const ckpt__examination *p)
     const ckpt__job *job = &p->index->job;
     if (p->inside == CKPT__IN_DEEPSPEED)
         return job->dp;
-    return job->ranks ? job->ranks : p->inside & (CKPT__IN_DCP | CKPT__IN_DCP_HF) ? ranks_of_files(p) : 0;
+    return job->ranks ? job->ranks : p->inside & (CKPT__IN_DCP | CKPT__IN_DCP_HF) ? ckpt__doctor_ranks_of_files(p) : 0;
 }
 
 static const char *count_of(char *buf, size_t size, int64_t n)
@@ -421,10 +422,12 @@ void ckpt__doctor_job(ckpt__examination *p)
         check_loader(p);
         check_generators(p, saved);
     }
+    if (p->loader->loader == CKPT_LOADER_HF_TRAINER && !root_value(p, "trainer_state.json"))
+        ckpt__doctor_note(p, CKPT__TRAINER_STATE_MISSING, NULL, none, NULL, NULL, NULL);
     if (p->loader->loader == CKPT_LOADER_HF_TRAINER && !root_value(p, "scheduler.pt"))
         ckpt__doctor_note(p, CKPT__INSIDE_SCHEDULER, NULL, none, NULL, NULL, NULL);
     if (p->index->root && (p->loader->loader == CKPT_LOADER_HF_TRAINER || p->loader->loader == CKPT_LOADER_ACCELERATE))
-        ckpt__doctor_rank_states(p);
+        ckpt__doctor_rank_states(p, saved);
     const ckpt_value *scheduler = root_value(p, "lr_scheduler");
     for (size_t i = 0; i < p->group_count; i++) /* which only a scheduler puts there */
         p->had_scheduler = p->had_scheduler || ckpt__doctor_hyper(p, &p->groups[i], "initial_lr", NULL);

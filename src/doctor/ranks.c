@@ -2,6 +2,7 @@
  * are, and which file that a framework wants is not there. */
 #include "doctor/facts.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include "anatomy/producer.h"
 #include "format/table.h"
@@ -123,13 +124,13 @@ static const char *left_out(const ckpt__examination *p, const char *prefix)
     return NULL;
 }
 
-void ckpt__doctor_rank_states(ckpt__examination *p)
+void ckpt__doctor_rank_states(ckpt__examination *p, int64_t parts)
 {
     const ckpt_value *root = p->index->root;
     const char *damaged = p->loader->loader == CKPT_LOADER_ACCELERATE ? left_out(p, "random_states_") : NULL;
     if (damaged)
         ckpt__doctor_note(p, CKPT__RNG_DAMAGED, NULL, none, damaged, NULL, NULL);
-    int gpus = p->cuda_devices, world = p->options->world ? p->options->world : gpus == 0 || gpus == 1;
+    int gpus = p->cuda_devices, asked = p->options->world ? p->options->world : gpus == 0 || gpus == 1;
     for (size_t r = 0; r < sizeof rank_states / sizeof *rank_states; r++) {
         char have[24], want[24];
         uint64_t found = 0;
@@ -142,6 +143,8 @@ void ckpt__doctor_rank_states(ckpt__examination *p)
         if (rank_states[r].loader == p->loader->loader && found == 0 && !alone && !damaged)
             ckpt__doctor_note(p, CKPT__RNG_MISSING, NULL, none,
                               rank_states[r].alone ? rank_states[r].alone : "random_states_0.pkl", NULL, NULL);
+        /* As many resume as wrote parts of the weights, where nothing else is said: a save that was cut short has fewer states. */
+        int world = asked == 0 && found > 0 && (int64_t)found < parts && parts <= INT_MAX ? (int)parts : asked;
         if (world == 0 && found > 1) {
             snprintf(have, sizeof have, "%llu", (unsigned long long)found);
             ckpt__doctor_note(p, CKPT__RANK_STATES_SAID, NULL, none, have, NULL, rank_states[r].what);
@@ -161,7 +164,7 @@ void ckpt__doctor_ranks(ckpt__examination *p)
 {
     check_tags(p);
     if (is_folder(p) && p->index->root)
-        ckpt__doctor_rank_states(p);
+        ckpt__doctor_rank_states(p, ckpt__doctor_ranks_of_files(p));
 }
 
 /* ---- files that are wanted */
@@ -311,7 +314,8 @@ void ckpt__doctor_files(ckpt__examination *p)
     if (accelerate && weights && p->index->root && hook_of(p))
         ckpt__doctor_note(p, CKPT__WEIGHTS_BY_HOOK, NULL, none, hook_of(p), NULL, NULL);
     if (accelerate && p->optimizer_count == 0 && !p->broken_optimizer)
-        ckpt__doctor_note(p, CKPT__FILE_MISSING, NULL, none, "optimizer.bin", NULL, NULL);
+        ckpt__doctor_note(p, has_file(p, "pytorch_model_fsdp_0") ? CKPT__FSDP_OPTIMIZER_MISSING : CKPT__FILE_MISSING,
+                          NULL, none, "optimizer.bin", NULL, NULL);
     if (accelerate && p->had_scheduler && !has_file(p, "scheduler.bin"))
         ckpt__doctor_note(p, CKPT__SCHEDULER_FILE_MISSING, NULL, none, NULL, NULL, NULL);
     if (accelerate || trainer)

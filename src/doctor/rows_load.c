@@ -410,6 +410,11 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "config.json is there, and is no JSON document (cut short, or empty): Trainer.train(resume_from_checkpoint=...) fails with "
                 "JSONDecodeError",
      .fix = "model.config.save_pretrained({py}), or remove it: the Trainer only looks which version of transformers wrote it"},
+    {.fact = CKPT__FSDP_OPTIMIZER_MISSING, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
+     .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-file-missing",
+     .message = "optimizer_0 is not there, with the optimizer's state of all ranks: accelerator.load_state fails with CheckpointException. accelerate "
+                "writes it behind the weights, and a save that is cut short has none",
+     .fix = "resume from the checkpoint before; or the weights alone: ckpt-migrate --to torch --weights-only {path} {torch}"},
     {.fact = CKPT__SCHEDULER_FILE_MISSING, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
      .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-file-missing",
      .message = "scheduler.bin is not there, and the groups had a scheduler (initial_lr): accelerator.load_state fails with "

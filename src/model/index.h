@@ -177,8 +177,9 @@ typedef struct ckpt__job {
         CKPT__LATEST_FINE = 0,
         CKPT__LATEST_NONE,
         CKPT__LATEST_WRONG
-    } latest;     /* DeepSpeed: the file that names the folder; llm.c: NONE where no step has a mark */
-    int64_t zero; /* DeepSpeed: the stage, of a universal checkpoint 2 for 1 and 2. llm.c: 1 */
+    } latest;           /* DeepSpeed: the file that names the folder; llm.c: NONE where no step has a mark */
+    const char *folder; /* DeepSpeed: "pytorch_model/", with the files, in the arena; NULL or "": none */
+    int64_t zero;       /* DeepSpeed: the stage, of a universal checkpoint 2 for 1 and 2. llm.c: 1 */
     bool
         whole_model; /* DeepSpeed without ZeRO: the model's file is a file of torch, and what the directory is read as */
     const char *tag; /* DeepSpeed: the name of the folder where latest does not name it, in the arena; NULL: it does */

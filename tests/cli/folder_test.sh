@@ -88,6 +88,43 @@ check "a project's folder for its checkpoints is looked into"
 ask 2 verify project && grep -q 'folder checkpoints' err
 check "and others are told where they are"
 
+# What a kill leaves: files that are whole, and fewer of them.
+mkdir -p killed
+for n in 0 1 2 3; do put "$data/peers/accelerate" killed/checkpoint_$n "$((9 - n)) hours"; done
+rm killed/checkpoint_3/random_states_0.pkl killed/checkpoint_3/scheduler.bin
+ask 0 killed && grep -q '^checkpoint_3 .* unfinished: it has no random_states_\*.pkl, scheduler.bin, as checkpoint_2 has: its save' out &&
+    grep -q '^checkpoint_2 .* complete$' out && grep -q 'accelerator.load_state("killed/checkpoint_2")' out
+check "the last one that has not what the one before has was not finished"
+ask 0 --json killed && grep '"name": "checkpoint_3"' out | grep -q '"complete": false, "why": "it has no random_states'
+check "also as JSON"
+put "$data/peers/accelerate" killed/checkpoint_4 "1 hour"
+rm killed/checkpoint_2/custom_checkpoint_0.pkl
+ask 0 killed && grep -q '^checkpoint_2 .* unfinished: it has no custom_checkpoint_\*.pkl, as checkpoint_1 has' out &&
+    grep -q '^checkpoint_3 .* unfinished' out && grep -q 'load_state("killed/checkpoint_4")' out
+check "nor was one between two that have it"
+rm -r killed/checkpoint_3
+put "$data/peers/accelerate" killed/checkpoint_3 "2 hours"
+rm killed/checkpoint_[34]/custom_checkpoint_0.pkl
+ask 0 killed && ! grep -q '^checkpoint_2 .* unfinished' out
+check "one whose neighbours behind it have it no more is one of a program that writes none"
+rm killed/checkpoint_0/random_states_0.pkl
+ask 0 killed && grep -q '^checkpoint_0 .* complete$' out
+check "of the first it cannot be told"
+for n in 0 1 2 3 4; do
+    rm -rf killed/checkpoint_$n
+    put "$data/peers/accelerate" killed/checkpoint_$n "$((9 - n)) hours"
+    mkdir killed/checkpoint_$n/pytorch_model_fsdp_0
+    cp "$data/parts/.metadata" "$data/parts/__0_0.distcp" killed/checkpoint_$n/pytorch_model_fsdp_0
+    cp "$data/parts/__0_0.distcp" killed/checkpoint_$n/pytorch_model_fsdp_0/__1_0.distcp
+    cp killed/checkpoint_$n/random_states_0.pkl killed/checkpoint_$n/random_states_1.pkl
+done
+rm killed/checkpoint_3/random_states_1.pkl killed/checkpoint_4/random_states_1.pkl killed/checkpoint_4/pytorch_model_fsdp_0/__1_0.distcp
+ask 0 killed && grep -q '^checkpoint_4 .* complete$' out && grep -q '^checkpoint_3 .* complete$' out
+check "fewer ranks are fewer ranks"
+rm -r killed/checkpoint_4
+ask 0 killed && grep -q '^checkpoint_3 .* unfinished: it has 1 of random_states_\*.pkl, and not 2, as checkpoint_2 has' out
+check "as many ranks and fewer random states are a save that was not finished"
+
 mkdir runs
 put "$data/run/damaged" runs/first "1 hour"
 put "$data/run/one" runs/second "2 hours"

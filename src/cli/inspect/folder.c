@@ -450,6 +450,8 @@ static void look(folder_list *l, const command_line *o, const ckpt_reader *reade
     folder_judge(l);
     if (l->count > 1)
         qsort(l->items, l->count, sizeof *l->items, in_order);
+    for (size_t i = 0; i < l->count; i++)
+        folder_judge_beside(l, i);
     l->rows = rows_of(l);
     l->no_memory = l->no_memory || !l->rows;
 }

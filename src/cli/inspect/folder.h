@@ -36,6 +36,8 @@ void folder_keep_text(char *out, size_t size, const char *text, size_t n);
 bool folder_has_damage(folder_item *it, const ckpt_reader *reader);
 /* Saves that were not finished, told by what lies beside them. */
 void folder_judge(folder_list *l);
+/* The same of one by the files of those around it (folder_beside.c). */
+void folder_judge_beside(folder_list *l, size_t i);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
 /* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the

@@ -1,6 +1,8 @@
 /* inspect/folder_judge.c - which checkpoints of a folder are whole. */
 #include "cli/inspect/folder.h"
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void folder_keep_text(char *out, size_t size, const char *text, size_t n)
 {
@@ -20,22 +22,38 @@ bool folder_has_damage(folder_item *it, const ckpt_reader *reader)
     return false;
 }
 
+static bool has_file(const folder_item *it, const char *name)
+{
+    struct stat st;
+    size_t size = strlen(it->path) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path)
+        snprintf(path, size, "%s/%s", it->path, name);
+    bool there = !path || stat(path, &st) == 0;
+    free(path);
+    return there;
+}
+
+static bool is_trainers(const folder_item *it)
+{
+    return strcmp(it->format, "hf-trainer") == 0 || strcmp(it->producer, "the HF Trainer with DeepSpeed") == 0;
+}
+
 /* A save of the HF Trainer that did not come to its end. It takes the last by its name (get_last_checkpoint: checkpoint-N alone),
  * and fails where trainer_state.json is not there; a save was called tmp-checkpoint-N until it was complete. */
 void folder_judge(folder_list *l)
 {
     bool trainer = false;
     for (size_t i = 0; i < l->count; i++)
-        trainer = trainer || strcmp(l->items[i].format, "hf-trainer") == 0;
+        trainer = trainer || is_trainers(&l->items[i]);
     for (size_t i = 0; i < l->count; i++) {
         folder_item *it = &l->items[i];
         const char *why = NULL;
         bool staged = strncmp(it->name, "tmp-checkpoint-", 15) == 0, named = strncmp(it->name, "checkpoint-", 11) == 0;
-        bool model = strcmp(it->format, "hf") == 0 || strcmp(it->format, "peft") == 0;
-        if (it->complete && staged && (trainer || strcmp(it->format, "hf-trainer") == 0))
+        if (it->complete && staged && (trainer || is_trainers(it)))
             why =
                 "a save that was not finished: the Trainer renames it when it is, and get_last_checkpoint passes over it";
-        else if (it->complete && named && model && trainer && it->number >= 0)
+        else if (it->complete && named && trainer && it->number >= 0 && !has_file(it, "trainer_state.json"))
             why =
                 "it has no trainer_state.json, so its save was not finished: get_last_checkpoint takes it by its name, and the Trainer "
                 "fails with FileNotFoundError";

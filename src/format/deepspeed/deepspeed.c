@@ -199,6 +199,7 @@ static ckpt_status tell_layout(const ckpt__ds *d, ckpt_error *err)
     ckpt__index *x = ckpt__ds_index(d);
     const bool universal = strcmp(x->format, "universal") == 0;
     x->job.zero = d->stage;
+    x->job.folder = ckpt__arena_str(x->arena, d->below, strlen(d->below)).data;
     x->job.frozen = d->model.root ? ckpt_value_get(d->model.root, "frozen_param_shapes") : NULL;
     x->job.shared = d->model.root ? ckpt_value_get(d->model.root, "shared_params") : NULL;
     x->job.dp = universal ? 0 : (int64_t)d->ranks;

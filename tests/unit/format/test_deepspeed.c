@@ -841,6 +841,114 @@ START_TEST(files_beside_the_tag_go_along)
 }
 END_TEST
 
+/* ---- another job */
+
+/* What doctor says of it in a job. code NULL: any. */
+static void resumes(ckpt_loader loader, int world, const char *mesh, ckpt_outcome outcome, const char *code)
+{
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    opens(folder);
+    options.loader = loader;
+    options.world = world;
+    options.mesh = mesh;
+    ck_assert_msg(ckpt_doctor(reader, &options, &result, report, &err) == CKPT_OK, "%s", err.message);
+    const ckpt_finding *worst = ckpt_report_count(report) ? ckpt_report_get(report, 0) : NULL;
+    ck_assert_msg(result.outcome == outcome, "%s for %s in %d ranks, mesh %s: %s", ckpt_outcome_name(result.outcome),
+                  ckpt_loader_name(result.loader), world, mesh ? mesh : "not said", worst ? worst->message : "");
+    ck_assert_msg(!code || ckpt_report_find(report, code, NULL), "no %s", code);
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+}
+
+static void is_no_mesh(const char *mesh, int world, const char *words)
+{
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    options.world = world;
+    options.mesh = mesh;
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &result, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_msg(strstr(err.message, words), "no '%s' in: %s", words, err.message);
+    ckpt_doctor_result_clear(&result);
+}
+
+static void write_random_states(const char *format)
+{
+    for (int r = 0; r < 2; r++) {
+        char name[40];
+        snprintf(name, sizeof name, "%s_%d.%s", format, r, strcmp(format, "rng_state") == 0 ? "pth" : "pkl");
+        torch_file *t = begin_torch();
+        begin_dict(t);
+        key_int(t, "seed", r);
+        end_dict(t);
+        write_torch(at("%s", name), t);
+    }
+}
+
+START_TEST(ranks_load_their_own_parts)
+{
+    make_directory("global_step7");
+    below = "global_step7/";
+    write_all((layout){.stage = 2, .ranks = 2, .step = 7});
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "latest-missing");
+    write_text(at("latest"), "global_step7");
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_RESUMES, "resume-needs");
+    resumes(CKPT_LOADER_DEEPSPEED, 2, NULL, CKPT_OUTCOME_RESUMES, NULL);
+    resumes(CKPT_LOADER_DEEPSPEED, 3, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "world-size");
+    resumes(CKPT_LOADER_DEEPSPEED, 0, "dp=1", CKPT_OUTCOME_FAILS_AT_LOAD, "world-size");
+    resumes(CKPT_LOADER_DEEPSPEED, 0, "dp_replicate=1,dp_shard=2", CKPT_OUTCOME_RESUMES, NULL);
+    resumes(CKPT_LOADER_DEEPSPEED, 4, "dp=2,tp=2", CKPT_OUTCOME_UNKNOWN, "mesh");
+    resumes(CKPT_LOADER_UNIVERSAL, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "not-its-format");
+    resumes(CKPT_LOADER_DCP, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "not-its-format");
+    write_text(at("latest"), "global_step8");
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "latest-missing");
+    is_no_mesh("", 0, "an axis has a name and a size");
+    is_no_mesh("dp=2,", 0, "an axis has a name and a size");
+    is_no_mesh("dp", 0, "an axis has a name and a size");
+    is_no_mesh("data=2", 0, "there is no axis \"data\"");
+    is_no_mesh("dp=2,dp=1", 0, "this axis stands twice");
+    is_no_mesh("dp=0", 0, "a size is a number from 1 on");
+    is_no_mesh("dp=1000,tp=1000,pp=2", 0, "at most 1000000 ranks");
+    is_no_mesh("dp=2,tp=2", 3, "the product of the mesh is the world");
+    is_no_mesh(NULL, -1, "a world of -1 ranks");
+}
+END_TEST
+
+/* The Trainer writes training_args.bin first and trainer_state.json last; accelerate has a folder of its own. */
+START_TEST(a_trainers_save_that_was_cut_short)
+{
+    make_directory("global_step7");
+    below = "global_step7/";
+    write_all((layout){.stage = 2, .ranks = 2, .step = 7});
+    write_text(at("latest"), "global_step7");
+    torch_file *t = begin_torch();
+    begin_dict(t);
+    end_dict(t);
+    write_torch(at("training_args.bin"), t);
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "trainer-state-missing");
+    write_text(at("trainer_state.json"), "{\"global_step\": 7, \"epoch\": 1.5}");
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "optimizer-file-missing"); /* scheduler.pt */
+    t = begin_torch();
+    begin_dict(t);
+    key_int(t, "last_epoch", 7);
+    end_dict(t);
+    write_torch(at("scheduler.pt"), t);
+    write_random_states("rng_state");
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_RESUMES, NULL);
+    ck_assert_int_eq(unlink(at("rng_state_1.pth")), 0);
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "rank-state-count");
+    anew();
+    make_directory("pytorch_model");
+    below = "pytorch_model/";
+    write_all((layout){.stage = 2, .ranks = 2, .step = 7});
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_RESUMES_DIFFERENTLY, "rng-missing");
+    write_random_states("random_states");
+    resumes(CKPT_LOADER_OWN, 0, NULL, CKPT_OUTCOME_RESUMES, NULL); /* which asks for no latest */
+    resumes(CKPT_LOADER_DEEPSPEED, 0, NULL, CKPT_OUTCOME_FAILS_AT_LOAD, "latest-missing");
+}
+END_TEST
+
 /* ---- universal */
 
 static void write_state_of(int p, const char *kind, int number, bool dict)
@@ -1149,6 +1257,8 @@ int main(void)
     tcase_add_test(t, the_tag_that_latest_names_is_read);
     tcase_add_test(t, the_newest_whole_tag_is_named);
     tcase_add_test(t, files_beside_the_tag_go_along);
+    tcase_add_test(t, ranks_load_their_own_parts);
+    tcase_add_test(t, a_trainers_save_that_was_cut_short);
     tcase_add_test(t, a_universal_checkpoint_is_whole);
     tcase_add_test(t, a_universal_checkpoint_with_others_masters_is_told);
     tcase_add_test(t, what_is_not_read_is_refused_by_name);
