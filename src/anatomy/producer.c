@@ -150,11 +150,11 @@ static const ckpt__producer
                      .resume = "model.load_weights(\"{path}\")"},
     llmc = {"llm.c", CKPT_LOADER_LLMC, .resume = "train_gpt2cu -o \"{path}\" -y 1"},
     deepspeed = {"DeepSpeed", CKPT_LOADER_DEEPSPEED, .version = "ds_version>", .step = "global_steps",
-                 .resume = "engine.load_checkpoint(\"{path}\")"},
+                 .resume = "engine.load_checkpoint(\"{path}\"{tag})"},
     universal =
         {"DeepSpeed", CKPT_LOADER_UNIVERSAL, .version = "ds_version>", .step = "global_steps",
          .resume =
-             "engine.load_checkpoint(\"{path}\")  # \"checkpoint\": {\"load_universal\": true} in its configuration"},
+             "engine.load_checkpoint(\"{path}\"{tag})  # \"checkpoint\": {\"load_universal\": true} in its configuration"},
     trainer_deepspeed = {"the HF Trainer with DeepSpeed",
                          CKPT_LOADER_HF_TRAINER,
                          .version = "ds_version>",
@@ -250,9 +250,11 @@ static const ckpt__producer *of_deepspeed(const ckpt__index *index)
 {
     if (ckpt_value_get(index->root, "pytorch-lightning_version"))
         return &lightning_deepspeed;
-    if (ckpt_value_get(index->root, "trainer_state.json") || ckpt_value_get(index->root, "training_args.bin"))
+    if (ckpt_value_get(index->root, "trainer_state.json") || ckpt_value_get(index->root, "training_args.bin") ||
+        index->job.beside == CKPT__BESIDE_TRAINER)
         return &trainer_deepspeed;
-    if (ckpt_value_get(index->root, "random_states_0.pkl") || is_in_accelerates(index))
+    if (ckpt_value_get(index->root, "random_states_0.pkl") || is_in_accelerates(index) ||
+        index->job.beside == CKPT__BESIDE_ACCELERATE)
         return &accelerate_deepspeed;
     return strcmp(index->format, "universal") == 0 ? &universal : &deepspeed;
 }
@@ -360,7 +362,7 @@ const ckpt__producer *ckpt__producer_match(const ckpt__index *index, const ckpt_
     if (!found && format->loose_files && without_row(index) == &unknown)
         found = of_other_files(index, root, file);
     if (format->family == CKPT__FAMILY_TORCH)
-        found = ckpt__producer_of_root(index->root);
+        found = index->job.whole_model ? of_deepspeed(index) : ckpt__producer_of_root(index->root);
     return found ? found : without_row(index);
 }
 

@@ -189,7 +189,7 @@ typedef enum ckpt__fact {
     CKPT__STATE_KEYS,         /* a random state for each rank, under keys of their own: {c} */
     CKPT__LOADER_DATA,        /* torchtitan: a loader of data of {a} data parallel ranks, and {b} resume */
     CKPT__LOADER_UNSAID,      /* the same, and how many data parallel ranks resume was not said */
-    CKPT__NO_LATEST,          /* DeepSpeed: no file `latest` */
+    CKPT__NO_LATEST,          /* DeepSpeed: no file `latest`; llm.c: no mark */
     CKPT__WRONG_LATEST,       /* it names no folder with files */
     CKPT__UNIVERSAL_LEFT,     /* {a}: tensors that a universal checkpoint has, and nobody loads */
     CKPT__UNIVERSAL_GROUPS,   /* {a} groups, with stage 3 */

@@ -20,6 +20,8 @@ static bool is_flat(const ckpt__index *index)
 unsigned ckpt__doctor_inside(const ckpt__index *index)
 {
     const ckpt__format *format = ckpt__format_of(index);
+    if (index->job.whole_model)
+        return CKPT__IN_DEEPSPEED;
     if (!ckpt__index_is_directory(index))
         return 0;
     switch (format->sharded) {
@@ -405,6 +407,8 @@ static void look(ckpt__examination *p, const ckpt__rank_states *ranks)
     char stage[40];
     if ((p->inside & (CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL)) && !check_deepspeed(p))
         return;
+    if ((p->inside & CKPT__IN_LLMC) && p->index->job.latest != CKPT__LATEST_FINE)
+        ckpt__doctor_note(p, CKPT__NO_LATEST, NULL, none, NULL, NULL, NULL);
     compare(p, ranks, saved);
     if (p->inside & CKPT__IN_DCP) {
         check_loader(p, ranks);
@@ -422,6 +426,8 @@ static void look(ckpt__examination *p, const ckpt__rank_states *ranks)
     if (p->loader->loader == CKPT_LOADER_ACCELERATE && p->had_scheduler && !root_value(p, "scheduler.bin") &&
         (!scheduler || scheduler->kind == CKPT_V_NONE))
         ckpt__doctor_note(p, CKPT__SCHEDULER_FILE_MISSING, NULL, none, NULL, NULL, NULL);
+    if (p->index->job.whole_model)
+        return; /* of no stage */
     snprintf(stage, sizeof stage, "stage %s%lld",
              p->index->job.zero == 2 && p->inside == CKPT__IN_UNIVERSAL ? "1 or " : "", (long long)p->index->job.zero);
     ckpt__doctor_note(p, CKPT__JOB_NEEDS, NULL, none, stage, NULL, NULL);

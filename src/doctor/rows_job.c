@@ -135,6 +135,11 @@ const ckpt__row ckpt__rows_job[] = {
      .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "latest-missing",
      .message = "there is no file latest_universal: ValueError (\"Invalid for universal checkpoint: ... does not exist\")",
      .fix = "engine.load_checkpoint({py}, tag=FOLDER); or write the folder's name into latest_universal"},
+    {.fact = CKPT__NO_LATEST, .inside = CKPT__IN_LLMC, .loaders = 0, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_ERROR,
+     .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "latest-missing",
+     .message = "there is no file DONE_*: train_gpt2cu -y 1 looks for the newest of them, finds none, and the run starts from its beginning without "
+                "a word",
+     .fix = "make sure that all files are whole (ckpt-inspect verify {path}), and make the mark of the step that is read, an empty file"},
     {.fact = CKPT__NO_LATEST, .loaders = CKPT__L_HF, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
      .code = "latest-missing",
      .message = "there is no file latest: the Trainer fails with ValueError (\"[deepspeed] failed to resume from checkpoint\")",

@@ -410,6 +410,17 @@ static void put_model(const summary_work *p, ckpt__buf *to)
         ckpt__buf_str(to, "AutoModel");
 }
 
+/* The engine looks for the folder that latest names, in the directory that it is given. Where there is no such text, or the path is that
+ * folder, it is told: without the tag it would begin anew, with no more than a warning. */
+static void put_tag(const summary_work *p, ckpt__buf *to)
+{
+    const ckpt__job *job = &p->index->job;
+    char shown[300];
+    ckpt__buf_str(to, job->tag && job->inside_tag ? "/..\"" : "\"");
+    if (job->tag)
+        ckpt__buf_printf(to, ", tag=\"%s\"", ckpt__escape(shown, sizeof shown, job->tag, strlen(job->tag)));
+}
+
 static ckpt_status take_resume(const summary_work *p)
 {
     ckpt__whole whole;
@@ -421,10 +432,15 @@ static ckpt_status take_resume(const summary_work *p)
         text = "";
     else
         made.size = 0;
-    const char *lines = strstr(text, "{lines}"), *model = strstr(text, "{model}");
+    const char *lines = strstr(text, "{lines}"), *model = strstr(text, "{model}"), *tag = strstr(text, "\"{tag}");
     if (model == text) {
         put_model(p, &made);
         text += strlen("{model}");
+    }
+    if (tag) {
+        ckpt__buf_add(&made, text, (size_t)(tag - text));
+        put_tag(p, &made);
+        text = tag + strlen("\"{tag}");
     }
     ckpt__buf_add(&made, text, lines ? (size_t)(lines - text) : strlen(text));
     if (lines) {

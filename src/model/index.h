@@ -177,9 +177,18 @@ typedef struct ckpt__job {
         CKPT__LATEST_FINE = 0,
         CKPT__LATEST_NONE,
         CKPT__LATEST_WRONG
-    } latest;                      /* DeepSpeed: the file that names the folder */
-    const char *folder;            /* DeepSpeed: "pytorch_model/", with the files, in the arena; NULL or "": none */
-    int64_t zero;                  /* DeepSpeed: the stage, of a universal checkpoint 2 for 1 and 2. llm.c: 1 */
+    } latest;           /* DeepSpeed: the file that names the folder; llm.c: NONE where no step has a mark */
+    const char *folder; /* DeepSpeed: "pytorch_model/", with the files, in the arena; NULL or "": none */
+    int64_t zero;       /* DeepSpeed: the stage, of a universal checkpoint 2 for 1 and 2. llm.c: 1 */
+    bool
+        whole_model; /* DeepSpeed without ZeRO: the model's file is a file of torch, and what the directory is read as */
+    const char *tag; /* DeepSpeed: the name of the folder where latest does not name it, in the arena; NULL: it does */
+    bool inside_tag; /* DeepSpeed: the path is that folder itself */
+    enum {
+        CKPT__BESIDE_NOTHING = 0,
+        CKPT__BESIDE_TRAINER,
+        CKPT__BESIDE_ACCELERATE
+    } beside;                      /* DeepSpeed without ZeRO: whose files lie beside the folder */
     const struct ckpt__mesh *mesh; /* of a DTensor, the largest, in the arena of the index; NULL: not told */
     const ckpt_value *frozen,
         *shared; /* DeepSpeed: frozen_param_shapes, shared_params; in the arena. NULL: not there */
@@ -214,7 +223,10 @@ typedef struct ckpt__index {
     const char *
         archive_refused; /* static: why torch's reader refuses the archive, whatever it holds; NULL: it does not, or there
                                    * is none */
-    bool metadata_crc;   /* such a CRC there was */
+    ckpt_str
+        archive; /* in the arena: what the archive calls itself, which torch.save makes of the file's name without its ending; data
+                                   * NULL: nothing. Not of a directory */
+    bool metadata_crc; /* such a CRC there was */
     bool bare_list; /* names, shapes and places of the tensors are in a file without a CRC (DCP's .metadata), whatever
                                    * the payloads have */
     int pickle_protocol; /* of the one pickle that the index was read from: 1 (0 too) to 5; 0: no pickle, or several

@@ -149,21 +149,28 @@ static inline void torch_float(torch_file *t, double value)
     put(&t->pickle, big, 8);
 }
 
-static inline void write_torch(const char *path, torch_file *t)
+/* archive: what the archive calls itself, which torch.save takes from the file's name. */
+static inline void write_torch_as(const char *path, const char *archive_name, torch_file *t)
 {
     static archive a;
-    char name[32];
+    char name[120];
     memset(&a, 0, sizeof a);
     PUT(&t->pickle, ".");
-    add_record(&a,
-               &(record){.name = "archive/data.pkl", .data = t->pickle.data, .size = t->pickle.size, .flags = 0x808});
+    snprintf(name, sizeof name, "%s/data.pkl", archive_name);
+    add_record(&a, &(record){.name = name, .data = t->pickle.data, .size = t->pickle.size, .flags = 0x808});
     for (int i = 0; i < t->count; i++) {
-        snprintf(name, sizeof name, "archive/data/%d", i);
+        snprintf(name, sizeof name, "%s/data/%d", archive_name, i);
         add_record(&a, &(record){.name = name, .data = t->data[i], .size = t->numel[i] * 4, .flags = 0x808});
     }
-    add_record(&a, &(record){.name = "archive/version", .data = "3\n", .size = 2, .flags = 0x808});
+    snprintf(name, sizeof name, "%s/version", archive_name);
+    add_record(&a, &(record){.name = name, .data = "3\n", .size = 2, .flags = 0x808});
     put_end(&a, a.count, "");
     write_to(path, a.file.data, a.file.size);
+}
+
+static inline void write_torch(const char *path, torch_file *t)
+{
+    write_torch_as(path, "archive", t);
 }
 
 /* {name: tensor, ...} */

@@ -1,4 +1,4 @@
-/* format/deepspeed/deepspeed.c - the format of the table: which tag is read, and the order of work. */
+/* format/deepspeed/deepspeed.c - the formats of the table, and the order of work. */
 #include "format/deepspeed/deepspeed.h"
 #include "format/survey.h"
 
@@ -30,259 +30,15 @@ ckpt_status ckpt__ds_read(ckpt__ds *d, const char *name, const ckpt_value **root
         status = ckpt__folder_part(&d->reader, file, &part, &sorted, err);
     if (status < 0)
         return status;
+    status = ckpt__ds_check_name(name, part->archive, err);
+    if (status < 0) {
+        ckpt__index_free(part);
+        return status;
+    }
     const ckpt_value *own = part->root;
     status = ckpt__folder_absorb(&d->reader, part, name, false, err);
     *root = status == CKPT_OK ? own : NULL;
     return status == CKPT_OK && !own ? ckpt__fail(err, CKPT_E_FORMAT, name, "it holds nothing") : status;
-}
-
-/* ---- which tag */
-
-enum { TAG_MAX = 250 };
-
-static bool is_there(const ckpt__ds_tag *t)
-{
-    return t->models || t->models_of || t->optims || t->layers || t->experts;
-}
-
-/* Has the folder files of DeepSpeed? below: "" or with a slash at its end. */
-static ckpt_status has_files(const ckpt__source *source, const char *below, ckpt__arena *arena, bool *is,
-                             ckpt_error *err)
-{
-    ckpt__ds_tag tag;
-    ckpt_status status = ckpt__ds_look(source, below, arena, &tag, err);
-    *is = is_there(&tag);
-    ckpt__ds_tag_free(&tag);
-    return status == CKPT_E_FORMAT && *is ? CKPT_OK : status; /* two files of one rank: it is said when they are read */
-}
-
-typedef struct top {
-    bool latest, universal;
-    const char **folders; /* heap; names in the arena */
-    size_t count, capacity;
-    const char *empty; /* the folder of the highest step that has none of the files */
-    ckpt__arena *arena;
-} top;
-
-static ckpt_status see(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
-{
-    top *t = ctx;
-    (void)root;
-    if (!folder) {
-        t->latest |= strcmp(name, "latest") == 0;
-        t->universal |= strcmp(name, "latest_universal") == 0;
-        return CKPT_OK;
-    }
-    size_t n = strlen(name);
-    for (size_t i = 0; i < t->count; i++)
-        if (strncmp(t->folders[i], name, n) == 0 && strcmp(t->folders[i] + n, "/") == 0)
-            return CKPT_OK;
-    ckpt_str copy = ckpt__arena_join(t->arena, ckpt__s(name), ckpt__s("/"), (ckpt_str){NULL, 0});
-    if (n >= TAG_MAX || !copy.data || !ckpt__grow(&t->folders, &t->capacity, t->count + 1, sizeof *t->folders))
-        return n >= TAG_MAX ? CKPT_OK : ckpt__ds_no_memory(err);
-    t->folders[t->count++] = copy.data;
-    return CKPT_OK;
-}
-
-/* "global_step12/" -> 12; -1: it is not named so. */
-static int64_t step_of(const char *folder)
-{
-    int64_t n = -1;
-    if (ckpt__begins(folder, "global_step")) {
-        const char *at = folder + strlen("global_step");
-        size_t digits = strspn(at, "0123456789");
-        if (!digits || digits > 18 || !ckpt__parse_i64(at, digits, &n))
-            return -1;
-    }
-    return n;
-}
-
-/* What the file says, with a slash behind it; "" where it names no folder below. */
-static ckpt_status read_latest(ckpt__source *source, const char *name, char *out, ckpt_error *err)
-{
-    ckpt__buf text = {0};
-    uint32_t file;
-    *out = '\0';
-    ckpt_status status = ckpt__source_add(source, name, &file, err);
-    if (status == CKPT_OK)
-        status = ckpt__source_slurp(source, file, TAG_MAX, &text, err);
-    size_t n = status == CKPT_OK ? text.size : 0, begin = 0;
-    while (n > 0 && strchr(" \t\r\n/", text.data[n - 1]) && text.data[n - 1])
-        n--;
-    while (begin < n && strchr(" \t\r\n", text.data[begin]) && text.data[begin])
-        begin++;
-    bool plain = n > begin && !memchr(text.data, '/', n) && !memchr(text.data, '\0', n) && text.data[begin] != '.';
-    if (plain)
-        snprintf(out, TAG_MAX + 2, "%.*s/", (int)(n - begin), text.data + begin);
-    ckpt__buf_free(&text);
-    return status;
-}
-
-/* Folders that hold files of DeepSpeed, the one of the highest step last; others are taken out. */
-static int by_step(const void *a, const void *b)
-{
-    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
-    const int64_t m = step_of(x), n = step_of(y);
-    return m != n ? (m < n ? -1 : 1) : strcmp(x, y);
-}
-
-static ckpt_status find_tags(const ckpt__source *source, top *t, ckpt_error *err)
-{
-    size_t n = 0;
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < t->count; i++) {
-        bool is;
-        status = has_files(source, t->folders[i], t->arena, &is, err);
-        if (is)
-            t->folders[n++] = t->folders[i];
-        else if (step_of(t->folders[i]) >= (t->empty ? step_of(t->empty) : 0))
-            t->empty = t->folders[i];
-    }
-    t->count = n;
-    if (n)
-        qsort(t->folders, n, sizeof *t->folders, by_step);
-    return status;
-}
-
-static ckpt_status look_at_top(const ckpt__source *source, ckpt__arena *arena, top *t, ckpt_error *err)
-{
-    *t = (top){.arena = arena};
-    ckpt_status status = ckpt__source_each(source, "", see, t, err);
-    return status == CKPT_OK ? find_tags(source, t, err) : status;
-}
-
-/* A directory of many folders, none of which is named as DeepSpeed's, is not searched. */
-static bool is_likely(const top *t)
-{
-    bool named = t->latest || t->universal;
-    for (size_t i = 0; !named && i < t->count; i++)
-        named = step_of(t->folders[i]) >= 0 || strcmp(t->folders[i], "pytorch_model/") == 0;
-    return named;
-}
-
-/* A folder that DeepSpeed alone names so, or its mark: what a save left that died early is no checkpoint of another program. */
-static bool has_empty_tag(const top *t)
-{
-    bool named = t->universal;
-    for (size_t i = 0; !named && i < t->count; i++)
-        named = step_of(t->folders[i]) >= 0;
-    return named;
-}
-
-static int bid(const ckpt__probe *probe)
-{
-    enum { LIKELY = 87 };
-    bool is = false;
-    if (!probe->directory)
-        return 0;
-    ckpt__arena *arena = ckpt__arena_new(0);
-    top t = {.arena = arena};
-    if (arena && has_files(probe->source, "", arena, &is, NULL) == CKPT_OK && !is &&
-        ckpt__source_each(probe->source, "", see, &t, NULL) == CKPT_OK && is_likely(&t)) {
-        is = has_empty_tag(&t);
-        is = find_tags(probe->source, &t, NULL) == CKPT_OK && (is || t.count > 0);
-    }
-    free(t.folders);
-    ckpt__arena_free(arena);
-    return is ? LIKELY : 0;
-}
-
-static ckpt_status say(ckpt__ds *d, ckpt_severity severity, const char *code, const char *fix, const char *format,
-                       const char *a, const char *b, ckpt_error *err)
-{
-    char text[700];
-    snprintf(text, sizeof text, format, (int)strcspn(a, "/"), a, (int)strcspn(b, "/"), b);
-    return ckpt__report_add(ckpt__ds_index(d)->findings, severity, code, NULL, fix, "%s", text)
-               ? CKPT_OK
-               : ckpt__ds_no_memory(err);
-}
-
-/* DeepSpeed writes `latest` when all ranks have written their files. A tag of a higher step is what a save that died left. */
-static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool named, ckpt_error *err)
-{
-    ckpt_status status = CKPT_OK;
-    if (t->empty && step_of(t->empty) > step_of(taken))
-        status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", NULL,
-                     "%.*s has no files of DeepSpeed, as a save leaves it that died early: %.*s is read", t->empty,
-                     taken, err);
-    for (size_t i = 0; status == CKPT_OK && i < t->count; i++) {
-        if (strcmp(t->folders[i], taken) == 0)
-            continue;
-        bool later = named && step_of(t->folders[i]) > step_of(taken) && step_of(taken) >= 0 &&
-                     strstr(t->folders[i], "universal") == NULL;
-        status =
-            later
-                ? say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "to look at it, give the folder itself",
-                      "%.*s is later than %.*s, which latest names, and is passed over: DeepSpeed writes latest when all "
-                      "files of a step are written",
-                      t->folders[i], taken, err)
-                : say(d, CKPT_SEVERITY_NOTE, "file-ignored", "to look at it, give the folder itself",
-                      "%.*s is another checkpoint; %.*s is read", t->folders[i], taken, err);
-    }
-    return status;
-}
-
-static ckpt_status refuse_empty(const ckpt__ds *d, const top *t, const char *file, const char *below, ckpt_error *err)
-{
-    const int n = (int)strcspn(below, "/"), folder = t->empty ? (int)strcspn(t->empty, "/") : 0;
-    if (file)
-        return ckpt__fail(
-            err, CKPT_E_DAMAGED, d->label,
-            "%s names %.*s, which has no files of DeepSpeed, and no other folder has: the save did not finish, or "
-            "they lie elsewhere",
-            file, n, below);
-    return ckpt__fail(err, CKPT_E_DAMAGED, d->label,
-                      "%.*s has no files of DeepSpeed: the save did not finish, or they lie elsewhere", folder,
-                      t->empty ? t->empty : "");
-}
-
-static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *err)
-{
-    const char *file = t->latest ? "latest" : t->universal ? "latest_universal" : NULL;
-    bool there = false;
-    ckpt__ds_index(d)->job.latest = file ? CKPT__LATEST_FINE : CKPT__LATEST_NONE;
-    ckpt_status status = file ? read_latest(d->reader.request->source, file, below, err) : CKPT_OK;
-    if (status < 0)
-        return status;
-    for (size_t i = 0; i < t->count; i++)
-        there = there || strcmp(t->folders[i], below) == 0;
-    if (file && there)
-        return say_others(d, t, below, true, err);
-    if (t->count == 0)
-        return refuse_empty(d, t, file, below, err);
-    const char *best = t->folders[t->count - 1];
-    if (file)
-        ckpt__ds_index(d)->job.latest = CKPT__LATEST_WRONG;
-    if (file)
-        status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean",
-                     "latest names %.*s, where no files of DeepSpeed are: %.*s is read", *below ? below : "nothing",
-                     best, err);
-    else
-        status = say(
-            d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean, or write its name into latest",
-            "there is no file latest, which DeepSpeed writes when all files of a step are written: %.*s is read%.*s",
-            best, "", err);
-    snprintf(below, TAG_MAX + 2, "%s", best);
-    return status == CKPT_OK ? say_others(d, t, below, false, err) : status;
-}
-
-static ckpt_status find_below(ckpt__ds *d, ckpt_error *err)
-{
-    ckpt__arena *a = ckpt__ds_index(d)->arena;
-    char below[TAG_MAX + 2] = "";
-    bool here;
-    top t = {.arena = a};
-    d->below = "";
-    ckpt_status status = has_files(d->reader.request->source, "", a, &here, err);
-    if (status < 0 || here)
-        return status;
-    status = look_at_top(d->reader.request->source, a, &t, err);
-    if (status == CKPT_OK)
-        status = choose(d, &t, below, err);
-    free(t.folders);
-    if (status == CKPT_OK && !(d->below = ckpt__arena_copy(a, below, strlen(below))))
-        status = ckpt__ds_no_memory(err);
-    return status;
 }
 
 /* ---- files beside the tag: of the HF Trainer, of accelerate */
@@ -392,6 +148,8 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
         status = ckpt__ds_lay_out(d, err);
     if (status == CKPT_OK)
         status = ckpt__ds_check_doubles(d, err);
+    if (status == CKPT_OK)
+        status = ckpt__ds_check_saves(d, err);
     if (status == CKPT_OK && d->stage == 3)
         status = ckpt__ds_read_models(d, tag, err);
     if (status == CKPT_OK)
@@ -502,6 +260,16 @@ static ckpt_status read_plain(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt__index 
         return status;
     const ckpt_value *optimizer = ckpt_value_get((*out)->root, "optimizer");
     bool whole = optimizer && optimizer->kind == CKPT_V_DICT;
+    const ckpt__job *job = &ckpt__ds_index(d)->job;
+    (*out)->job.whole_model = whole;
+    (*out)->job.latest = job->latest;
+    (*out)->job.beside = job->beside;
+    (*out)->job.inside_tag = job->inside_tag;
+    if (whole && job->tag && !((*out)->job.tag = ckpt__arena_copy((*out)->arena, job->tag, strlen(job->tag)))) {
+        ckpt__index_free(*out);
+        *out = NULL;
+        return ckpt__ds_no_memory(err);
+    }
     if (whole && !ckpt__report_merge((*out)->findings, ckpt__ds_index(d)->findings))
         status = ckpt__ds_no_memory(err);
     if (status == CKPT_OK && whole)
@@ -511,19 +279,18 @@ static ckpt_status read_plain(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt__index 
     return status;
 }
 
-static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+ckpt_status ckpt__ds_read_at(const ckpt__read_request *request, const char *below, ckpt__index **out, ckpt_error *err)
 {
     char label[256];
     ckpt__ds_tag tag = {0};
     ckpt__ds d = {.reader = {.request = request}, .label = label};
     ckpt__escape(label, sizeof label, request->source->path, strlen(request->source->path));
-    if (request->file != CKPT__WHOLE_DIRECTORY)
-        return ckpt__fail(err, CKPT_E_FORMAT, label, "it is a file, where a directory of DeepSpeed is expected");
     if (!(d.reader.index = ckpt__index_new(ckpt__known_limit(0, true))))
         return ckpt__ds_no_memory(err);
     d.reader.index->kind = "directory";
     d.reader.index->format = "deepspeed";
-    ckpt_status status = find_below(&d, err);
+    d.below = below;
+    ckpt_status status = below ? CKPT_OK : ckpt__ds_find_below(&d, err);
     if (status == CKPT_OK)
         status = ckpt__ds_look(request->source, d.below, d.reader.index->arena, &tag, err);
     ckpt__index *plain = NULL;
@@ -533,6 +300,8 @@ static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index
         status = read_tag(&d, &tag, err);
     if (status == CKPT_OK && !plain)
         status = finish(&d, err);
+    if (!below)
+        status = ckpt__ds_say_whole(&d, status, err);
     ckpt__ds_tag_free(&tag);
     release(&d);
     status = ckpt__index_refused(d.reader.index, status, label, err);
@@ -541,6 +310,15 @@ static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index
     if (status == CKPT_OK)
         *out = plain ? plain : d.reader.index;
     return status;
+}
+
+static ckpt_status read_directory(const ckpt__read_request *request, ckpt__index **out, ckpt_error *err)
+{
+    char label[256];
+    if (request->file == CKPT__WHOLE_DIRECTORY)
+        return ckpt__ds_read_at(request, NULL, out, err);
+    ckpt__escape(label, sizeof label, request->source->path, strlen(request->source->path));
+    return ckpt__fail(err, CKPT_E_FORMAT, label, "it is a file, where a directory of DeepSpeed is expected");
 }
 
 static bool owns(const char *name)
@@ -552,7 +330,7 @@ static bool owns(const char *name)
 
 const ckpt__format ckpt__format_deepspeed = {
     .name = "deepspeed",
-    .bid = bid,
+    .bid = ckpt__ds_bid,
     .read = read_directory,
     .family = CKPT__FAMILY_DEEPSPEED,
     .sharded = CKPT__SHARDED_DEEPSPEED,

@@ -1,11 +1,13 @@
 /* format/deepspeed/deepspeed.h - checkpoints of DeepSpeed: ZeRO 1, 2 and 3, where each rank has a flat part of the optimizer's state,
  * and universal ones, with a folder for each parameter. They become whole tensors: "W" and "optimizer.W.exp_avg".
  *
- *   deepspeed.c   the formats of the table: the tag, the files by their names, reading each
+ *   deepspeed.c   the formats of the table: the files by their names, reading each
+ *   tags.c        the tag: which one is read
  *   names.c       what a file of a tag is, by its name
  *   shapes.c      param_shapes: the parameters in the order in which they are laid out
  *   ranks.c       the optimizer's files: what each says, and that all are of one save
  *   doubles.c     ranks' files that are copies of one another
+ *   saves.c       files of different saves, by their steps and by their values
  *   flat.c        masters and moments: pieces of the ranks' flat tensors
  *   rows.c        rows of the index: made, named, kept
  *   parts.c       parts of flat tensors as storages
@@ -32,6 +34,9 @@ typedef enum ckpt__ds_kind {
 } ckpt__ds_kind;
 /* *dp, *mp: the data parallel and the model parallel rank, 0 where the name has none. */
 ckpt__ds_kind ckpt__ds_kind_of(const char *name, int64_t *dp, int64_t *mp);
+/* torch.save gives an archive the name of its file. So a file that has another rank's name in it is that rank's: CKPT_E_MISMATCH.
+ * archive: ckpt__index.archive. One that says nothing of the kind is right. */
+ckpt_status ckpt__ds_check_name(const char *name, ckpt_str archive, ckpt_error *err);
 
 /* The files of one tag, by their names. */
 typedef struct ckpt__ds_tag {
@@ -91,12 +96,14 @@ typedef struct ckpt__ds {
     ckpt__folder_reader reader; /* the index, and the entries of its root */
     const char *label;          /* of the directory */
     const char *below;          /* "global_step3/" or "" */
-    int64_t stage;              /* 0: no file of the optimizer */
-    size_t ranks;               /* data parallel */
-    ckpt__ds_file model;        /* its root has what is said once; of stage 3 that of the first rank that is there */
-    ckpt__ds_file *models;      /* heap, owned: stage 3, one a rank */
-    ckpt__ds_file *optims;      /* heap, owned: one a rank */
-    const ckpt_value *first;    /* optimizer_state_dict of the first rank that is there */
+    const char **tags; /* in the arena: all folders with files of DeepSpeed, by step; NULL: `below` was given */
+    size_t tag_count;
+    int64_t stage;           /* 0: no file of the optimizer */
+    size_t ranks;            /* data parallel */
+    ckpt__ds_file model;     /* its root has what is said once; of stage 3 that of the first rank that is there */
+    ckpt__ds_file *models;   /* heap, owned: stage 3, one a rank */
+    ckpt__ds_file *optims;   /* heap, owned: one a rank */
+    const ckpt_value *first; /* optimizer_state_dict of the first rank that is there */
     size_t first_rank;
     ckpt__ds_param *params; /* heap, owned */
     size_t param_count, param_capacity;
@@ -150,6 +157,18 @@ const ckpt_value *ckpt__ds_item(const ckpt_value *container, int64_t key);
 /* An int, also the value of an enum's object; -1: it is neither. */
 int64_t ckpt__ds_int(const ckpt_value *v);
 
+/* below: the folder of the tag, "" or with a slash at its end; NULL: the one that latest names, or the newest that is whole. */
+ckpt_status ckpt__ds_read_at(const ckpt__read_request *request, const char *below, ckpt__index **out, ckpt_error *err);
+
+/* ---- tags.c */
+int64_t ckpt__ds_step_of(const char *folder); /* "global_step12/" -> 12; -1: it is not named so */
+int ckpt__ds_bid(const ckpt__probe *probe);
+/* Sets below, and what the index's job has of it. */
+ckpt_status ckpt__ds_find_below(ckpt__ds *d, ckpt_error *err);
+/* Where the tag that latest names is not whole, the newest that is has to be named: in the error, or in a finding. status: of
+ * reading it, which is returned. */
+ckpt_status ckpt__ds_say_whole(ckpt__ds *d, ckpt_status status, ckpt_error *err);
+
 /* ---- shapes.c: fills params, by_name and group_count; of each param all but where it is laid out. */
 ckpt_status ckpt__ds_shapes(ckpt__ds *d, const ckpt_value *model, ckpt_error *err);
 /* torch.Size((3, 4)) or a tuple of ints; in the arena. */
@@ -180,7 +199,18 @@ void ckpt__ds_join_devices(ckpt__ds *d);
 /* ---- doubles.c: CKPT_E_MISMATCH naming the two; after ckpt__ds_lay_out */
 ckpt_status ckpt__ds_check_doubles(const ckpt__ds *d, ckpt_error *err);
 
+/* ---- saves.c: CKPT_E_MISMATCH naming a file, or a warning; after ckpt__ds_lay_out */
+ckpt_status ckpt__ds_check_saves(ckpt__ds *d, ckpt_error *err);
+/* Of a universal checkpoint of stages 1 and 2: a finding where masters are not the weights; after all tensors are made. */
+ckpt_status ckpt__ds_check_universal(const ckpt__ds *d, ckpt_error *err);
+bool ckpt__ds_first_step(const ckpt__ds *d, double *out); /* ranks.c: of the first flat tensor; false: it has none */
+
 /* ---- flat.c */
+/* Stages 1 and 2: elements of each rank's part of a flat tensor, its padding too; false: there is none. And the elements of p in a
+ * rank's part: n from lo on, which begin at `at` in its flat tensor; false: none. */
+bool ckpt__ds_part_size(const ckpt__ds *d, size_t flat, uint64_t *out);
+bool ckpt__ds_share(const ckpt__ds *d, const ckpt__ds_param *p, size_t rank, uint64_t part, uint64_t *lo, uint64_t *n,
+                    uint64_t *at);
 ckpt_status ckpt__ds_lay_out(ckpt__ds *d, ckpt_error *err);
 /* Masters and moments of all parameters. */
 ckpt_status ckpt__ds_states_fill(ckpt__ds *d, ckpt_error *err);

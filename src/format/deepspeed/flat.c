@@ -302,6 +302,18 @@ static void range_of(const ckpt__ds *d, const ckpt__ds_param *p, size_t r, uint6
     *at = from;
 }
 
+bool ckpt__ds_part_size(const ckpt__ds *d, size_t flat, uint64_t *out)
+{
+    return part_of(d, d->first_rank, flat, out);
+}
+
+bool ckpt__ds_share(const ckpt__ds *d, const ckpt__ds_param *p, size_t rank, uint64_t part, uint64_t *lo, uint64_t *n,
+                    uint64_t *at)
+{
+    range_of(d, p, rank, part, lo, n, at);
+    return *n > 0;
+}
+
 /* A piece that is n elements of a rank's flat tensor, from element `at` on. */
 static ckpt_status set_piece(ckpt__ds *d, const ckpt__tensor *t, uint64_t at, uint64_t n, uint64_t copy,
                              ckpt__piece *piece, ckpt_error *err)

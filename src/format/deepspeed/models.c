@@ -99,6 +99,8 @@ static ckpt_status read_one(ckpt__ds *d, ckpt__ahead *ahead, ckpt__ds_file *f, c
     ckpt__index *part = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = open_apart(d, ahead, f->name, &part, &why);
+    if (status == CKPT_OK && (status = ckpt__ds_check_name(f->name, part->archive, &why)) < 0)
+        ckpt__index_free(part);
     if (status < 0)
         return ckpt__ds_lack(d, f->name, status, &why, err);
     f->there = true;

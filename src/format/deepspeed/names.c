@@ -41,6 +41,28 @@ ckpt__ds_kind ckpt__ds_kind_of(const char *name, int64_t *dp, int64_t *mp)
     return !prefixed && strcmp(at, "_model_states.pt") == 0 ? CKPT__DS_MODEL_OF : CKPT__DS_NOTHING;
 }
 
+/* ---- what the file itself says */
+
+ckpt_status ckpt__ds_check_name(const char *name, ckpt_str archive, ckpt_error *err)
+{
+    enum { LONGEST = 200 };
+    char said[LONGEST + 4];
+    int64_t dp, mp, own_dp, own_mp;
+    const char *slash = strrchr(name, '/');
+    if (!archive.data || archive.size > LONGEST || memchr(archive.data, '\0', archive.size))
+        return CKPT_OK;
+    snprintf(said, sizeof said, "%.*s.pt", (int)archive.size, archive.data);
+    const ckpt__ds_kind own = ckpt__ds_kind_of(said, &own_dp, &own_mp),
+                        kind = ckpt__ds_kind_of(slash ? slash + 1 : name, &dp, &mp);
+    if (own == CKPT__DS_NOTHING || kind == CKPT__DS_NOTHING || (own == kind && own_dp == dp && own_mp == mp))
+        return CKPT_OK;
+    return ckpt__fail(
+        err, CKPT_E_MISMATCH, name,
+        "it was saved as %s, as its archive says, and is in the place of another file: files of two ranks were exchanged, or "
+        "one was copied over the other. Copy the file of this name from where it was saved, or take another checkpoint",
+        said);
+}
+
 /* ---- the files of a tag */
 
 enum { MOST_RANKS = 1 << 16 };

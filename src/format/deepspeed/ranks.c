@@ -101,6 +101,11 @@ static bool step_of(const ckpt__ds *d, const ckpt_value *optimizer, double *out)
     return first && read_number(d, ckpt_value_get(first, "step"), out);
 }
 
+bool ckpt__ds_first_step(const ckpt__ds *d, double *out)
+{
+    return step_of(d, d->first, out);
+}
+
 const ckpt_value *ckpt__ds_one_step(const ckpt__ds *d, const ckpt_value *optimizer)
 {
     const ckpt_value *states = ckpt__ds_states(optimizer), *first = NULL;

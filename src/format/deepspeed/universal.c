@@ -287,8 +287,8 @@ ckpt_status ckpt__ds_universal(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error 
     ckpt_status status = d->stage == 2 ? ckpt__ds_weights(d, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < d->param_count; i++)
         status = read_param(d, &d->params[i], err);
-    if (status == CKPT_OK && d->stage == 3)
-        status = add_weights(d, tag, err);
+    if (status == CKPT_OK)
+        status = d->stage == 3 ? add_weights(d, tag, err) : ckpt__ds_check_universal(d, err);
     if (status == CKPT_OK)
         status = read_settings(d, &settings, err);
     if (status == CKPT_OK)

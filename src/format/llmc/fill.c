@@ -281,7 +281,8 @@ static ckpt_status put_values(reading *r, ckpt_error *err)
 
 static ckpt_status tell_layout(const reading *r, ckpt_error *err)
 {
-    r->index->job = (ckpt__job){.ranks = (int64_t)r->rank_count, .zero = r->first->split};
+    r->index->job.ranks = (int64_t)r->rank_count;
+    r->index->job.zero = r->first->split;
     const char *how = r->rank_count == 1 ? "whole" : r->first->split ? "ZeRO stage 1" : "replicated";
     return ckpt__index_tell_layout(r->index, "%s over %zu rank%s", how, r->rank_count, r->rank_count == 1 ? "" : "s")
                ? CKPT_OK

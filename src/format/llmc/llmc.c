@@ -198,11 +198,15 @@ static ckpt_status say(ckpt__llmc *r, ckpt_severity severity, const char *code, 
 static ckpt_status say_others(ckpt__llmc *r, const folder *f, const step_files *taken, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
-    if (!taken->done)
-        status = say(r, CKPT_SEVERITY_WARNING, "incomplete-step",
-                     "take an earlier step, or make sure that all files are whole",
-                     "step %lld has no mark that it is whole (DONE_%08lld), which llm.c writes last", taken->step,
-                     taken->step, err);
+    if (!taken->done) {
+        r->index->job.latest = CKPT__LATEST_NONE;
+        status = say(
+            r, CKPT_SEVERITY_WARNING, "incomplete-step",
+            "take an earlier step; or make sure that all files are whole (ckpt-inspect verify), and make the mark, an "
+            "empty file",
+            "step %lld has no mark that it is whole (DONE_%08lld), which llm.c writes last", taken->step, taken->step,
+            err);
+    }
     for (size_t i = 0; status == CKPT_OK && i < f->count; i++) {
         const step_files *s = &f->steps[i];
         if (s == taken)

@@ -13,6 +13,7 @@ typedef struct dist {
     const ckpt__meg_place *place;
     ckpt__index *index;
     ckpt__dcp_wholes wholes;
+    bool unfinished;  /* there is no metadata.json */
     bool says_common; /* metadata.json says that there is a common.pt, or is not there itself */
 } dist;
 
@@ -35,6 +36,21 @@ static ckpt_status check_backend(dist *d, const ckpt_value *v, const char *label
         "its tensors are saved by the backend '%s' of Megatron, and torch_dist alone is read: load it with "
         "Megatron-LM and save it with --ckpt-format torch_dist",
         ckpt__escape(shown, sizeof shown, backend->text.data, backend->text.size));
+}
+
+static ckpt_status say_unfinished(const dist *d, ckpt_error *err)
+{
+    char name[120];
+    path_of(d, "metadata.json", name, sizeof name);
+    if (ckpt__report_add(
+            d->index->findings, CKPT_SEVERITY_ERROR, "shard-missing", NULL,
+            "copy it from where it was saved; where all other files are there, it is the one line "
+            "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1}",
+            "it is missing: megatron-core writes it last of all, and loads nothing without it. The save did not "
+            "finish, or it was not copied") &&
+        ckpt__report_detail(d->index->findings, name, NULL, NULL, 0))
+        return CKPT_OK;
+    return ckpt__meg_no_memory(err);
 }
 
 static ckpt_status read_backend(dist *d, ckpt_error *err)
@@ -61,6 +77,7 @@ static ckpt_status read_backend(dist *d, ckpt_error *err)
     ckpt__arena_free(a);
     if (status < 0 && !none && err)
         *err = why;
+    d->unfinished = none;
     return none ? CKPT_OK : status;
 }
 
@@ -283,7 +300,9 @@ static ckpt_status fill(dist *d, ckpt_error *err)
     x->format = "torch-dist";
     for (size_t i = 0; i < x->tensor_count; i++)
         set_role(&x->tensors[i].info);
-    ckpt_status status = read_common(d, err);
+    ckpt_status status = d->unfinished ? say_unfinished(d, err) : CKPT_OK;
+    if (status == CKPT_OK)
+        status = read_common(d, err);
     if (status == CKPT_OK)
         status = ckpt__meg_unfold(x, &d->wholes, is_model_space(x->root), err);
     if (status == CKPT_OK)

@@ -318,6 +318,10 @@ static ckpt_status read_opened(ckpt__torch *t, uint64_t size, ckpt_error *err)
     if (!t->window)
         ckpt__arena_expect(t->arena, expected(t));
     t->index->format = "torch";
+    if (!t->window)
+        t->index->archive = ckpt__arena_str(t->arena, t->root.data, t->root.size);
+    if (!t->window && !t->index->archive.data)
+        return ckpt__fail_memory(err, t->path, t->root.size);
     return read_contents(t, pickle, err);
 }
 

@@ -30,10 +30,12 @@ static int numel_of(int p)
     return params[p].a * params[p].b;
 }
 
+static float another_run; /* what its values are more than those of this run */
+
 /* Masters are the weights. */
 static float value_of(int kind, int p, int i)
 {
-    return (float)((kind == MASTER ? WEIGHT : kind) * 10000 + p * 100 + i + 1);
+    return (float)((kind == MASTER ? WEIGHT : kind) * 10000 + p * 100 + i + 1) + another_run;
 }
 
 /* What differs from checkpoint to checkpoint. */
@@ -295,6 +297,8 @@ static const char *optim_path(int rank)
     return tag_path("bf16_zero_pp_rank_%d_mp_rank_00_optim_states.pt", rank);
 }
 
+static const char *saved_as = "archive"; /* what torch.save called the archive */
+
 static void write_optim(const char *path, layout l, int rank)
 {
     torch_file *t = begin_torch();
@@ -306,7 +310,7 @@ static void write_optim(const char *path, layout l, int rank)
     key(t, "ds_version");
     key(t, "0.19.8");
     end_dict(t);
-    write_torch(path, t);
+    write_torch_as(path, saved_as, t);
 }
 
 /* ---- the model's files */
@@ -397,7 +401,7 @@ static void write_model(const char *path, layout l, int rank)
     end_dict(t);
     end_dict(t);
     end_dict(t);
-    write_torch(path, t);
+    write_torch_as(path, saved_as, t);
 }
 
 static void write_all(layout l)
@@ -629,6 +633,72 @@ START_TEST(files_of_several_saves_do_not_mix)
 }
 END_TEST
 
+/* torch.save writes the file's name into the archive, and nothing else in a rank's file says whose it is. */
+START_TEST(files_that_were_exchanged_are_named)
+{
+    const layout two = {.stage = 2, .ranks = 2, .step = 7}, three = {.stage = 3, .ranks = 2, .step = 7};
+    write_all(two);
+    saved_as = "bf16_zero_pp_rank_0_mp_rank_00_optim_states";
+    write_optim(optim_path(0), two, 0);
+    opens(folder);
+    expect_all();
+    write_optim(optim_path(1), two, 0);
+    fails(folder, CKPT_E_MISMATCH, "it was saved as bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+    ck_assert_ptr_nonnull(strstr(err.object, "zero_pp_rank_1_"));
+    anew();
+    saved_as = "archive";
+    write_all(three);
+    saved_as = "zero_pp_rank_0_mp_rank_00_model_states";
+    write_model(model_path(3, 1), three, 0); /* with another part of the frozen parameter */
+    fails(folder, CKPT_E_MISMATCH, "it was saved as zero_pp_rank_0_mp_rank_00_model_states.pt");
+    saved_as = "zero_pp_rank_1_mp_rank_00_model_states";
+    write_model(model_path(3, 1), three, 1);
+    opens(folder);
+    expect_all();
+    saved_as = "best"; /* a name of the user's says nothing */
+    write_model(model_path(3, 1), three, 1);
+    opens(folder);
+    saved_as = "archive";
+}
+END_TEST
+
+/* With stages 1 and 2 the weights are the masters behind each step. */
+START_TEST(files_whose_values_are_of_several_saves_are_told)
+{
+    const layout l = {.stage = 2, .ranks = 2, .step = 7};
+    make_directory("global_step7");
+    write_text(at("latest"), "global_step7");
+    below = "global_step7/";
+    write_all(l);
+    opens(folder);
+    ck_assert(!finding("weights-not-masters"));
+    another_run = 0.5F;
+    write_optim(optim_path(1), l, 1);
+    another_run = 0;
+    fails(folder, CKPT_E_MISMATCH, "its masters are not the weights of global_step7/mp_rank_00_model_states.pt");
+    ck_assert_ptr_nonnull(strstr(err.object, "zero_pp_rank_1_"));
+    write_optim(optim_path(1), l, 1);
+    another_run = 0.5F;
+    write_model(model_path(2, 0), l, 0);
+    another_run = 0;
+    opens(folder); /* a program may have put an average in their place */
+    ck_assert(finding("weights-not-masters"));
+    write_model(model_path(2, 0), (layout){.stage = 2, .ranks = 2, .step = 6}, 0);
+    fails(folder, CKPT_E_MISMATCH, "it is of step 6, and the optimizer's files are of step 7");
+    fails(at("global_step7"), CKPT_E_MISMATCH, "it is of step 6");
+    another_run = 0.5F;
+    write_model(model_path(2, 0), (layout){.stage = 2, .ranks = 2, .step = 8}, 0);
+    another_run = 0;
+    fails(folder, CKPT_E_MISMATCH, "it is of step 8, and the optimizer's files are of step 7");
+    write_all((layout){.stage = 2, .ranks = 2, .step = 7, .of_step = 2}); /* an optimizer that began later */
+    opens(folder);
+    ck_assert(!finding("weights-not-masters"));
+    write_all((layout){.stage = 1, .ranks = 2, .step = 7, .align = 3, .reversed = true});
+    opens(folder);
+    ck_assert(!finding("weights-not-masters"));
+}
+END_TEST
+
 START_TEST(a_file_that_is_cut_off_is_named)
 {
     ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
@@ -689,6 +759,50 @@ START_TEST(the_tag_that_latest_names_is_read)
     fails(folder, CKPT_E_DAMAGED, "global_step5 has no files of DeepSpeed");
     write_text(at("latest_universal"), "global_step5_universal");
     fails(folder, CKPT_E_DAMAGED, "latest_universal names global_step5_universal");
+}
+END_TEST
+
+static void expect_resume(const char *words)
+{
+    ckpt_summary s = CKPT_SUMMARY_INIT;
+    ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
+    ck_assert_msg(s.resume.data && strstr(s.resume.data, words), "%s, not %s", s.resume.data, words);
+    ckpt_summary_clear(&s);
+}
+
+/* A save that died leaves a later tag, of which files are missing. */
+START_TEST(the_newest_whole_tag_is_named)
+{
+    ckpt_reader_options options = CKPT_READER_OPTIONS_INIT;
+    options.leave_damaged = true;
+    for (int step = 5; step <= 9; step += 2) {
+        char name[40], path[40];
+        snprintf(name, sizeof name, "global_step%d", step);
+        snprintf(path, sizeof path, "global_step%d/", step);
+        make_directory(name);
+        below = path;
+        write_all((layout){.stage = 2, .ranks = 2, .step = step});
+        if (step == 9)
+            ck_assert_int_eq(unlink(optim_path(1)), 0);
+    }
+    below = "global_step9/";
+    opens(folder); /* without latest */
+    ck_assert_int_eq(value_at("step")->integer, 7);
+    ck_assert(finding("incomplete-step"));
+    expect_resume("engine.load_checkpoint(\"{path}\", tag=\"global_step7\")");
+    write_text(at("latest"), "global_step11");
+    opens(folder);
+    ck_assert_int_eq(value_at("step")->integer, 7);
+    write_text(at("latest"), "global_step9");
+    fails(folder, CKPT_E_DAMAGED, "global_step7 is whole");
+    ck_assert_int_eq(open_with(folder, &options), CKPT_OK);
+    ck_assert(finding("shard-missing") && finding("incomplete-step"));
+    write_text(at("latest"), "global_step5");
+    opens(folder);
+    ck_assert_int_eq(value_at("step")->integer, 5);
+    expect_resume("engine.load_checkpoint(\"{path}\")");
+    opens(at("global_step5")); /* the engine looks for latest in what it is given */
+    expect_resume("engine.load_checkpoint(\"{path}/..\", tag=\"global_step5\")");
 }
 END_TEST
 
@@ -884,6 +998,27 @@ static void write_universal(int stage)
     write_torch(tag_path("zero/optimizer_state.pt"), t);
 }
 
+/* ds_to_universal.py takes other parameters' elements where round_robin_gradients is on. */
+START_TEST(a_universal_checkpoint_with_others_masters_is_told)
+{
+    const layout reversed = {.stage = 2, .ranks = 2, .step = 7, .reversed = true};
+    write_universal(2);
+    opens(folder);
+    ck_assert(!finding("weights-not-masters"));
+    another_run = 0.5F;
+    write_state_of(1, "fp32", MASTER, true);
+    another_run = 0;
+    opens(folder);
+    ck_assert(finding("weights-not-masters"));
+    ck_assert_int_eq(finding("weights-not-masters")->severity, CKPT_SEVERITY_WARNING);
+    ck_assert_str_eq(finding("weights-not-masters")->tensor, "embed");
+    write_model(model_path(2, 0), reversed, 0);
+    opens(folder);
+    ck_assert_int_eq(finding("weights-not-masters")->severity, CKPT_SEVERITY_ERROR);
+    ck_assert_ptr_nonnull(strstr(finding("weights-not-masters")->message, "of 1 of 5 parameters"));
+}
+END_TEST
+
 START_TEST(a_universal_checkpoint_is_whole)
 {
     for (int stage = 1; stage <= 3; stage++) {
@@ -958,6 +1093,20 @@ START_TEST(without_zero_it_is_a_file_of_torch)
     size_t number;
     tensor_named("module.w", &number);
     tensor_named("optimizer.state.0.exp_avg", &number);
+    expect_resume("engine.load_checkpoint(\"{path}\")"); /* torch.load reads no directory */
+    ckpt_report *report = ckpt_report_new();
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
+    ck_assert_int_eq(result.loader, CKPT_LOADER_DEEPSPEED);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_RESUMES);
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
+    opens(at("global_step7"));
+    expect_resume("engine.load_checkpoint(\"{path}/..\", tag=\"global_step7\")");
+    write_text(at("trainer_state.json"), "{\"global_step\": 7}");
+    opens(folder);
+    expect_resume("resume_from_checkpoint");
 }
 END_TEST
 
@@ -1102,12 +1251,16 @@ int main(void)
     tcase_add_test(t, it_becomes_a_file_of_torch);
     tcase_add_test(t, a_rank_without_its_file_is_named);
     tcase_add_test(t, files_of_several_saves_do_not_mix);
+    tcase_add_test(t, files_that_were_exchanged_are_named);
+    tcase_add_test(t, files_whose_values_are_of_several_saves_are_told);
     tcase_add_test(t, a_file_that_is_cut_off_is_named);
     tcase_add_test(t, the_tag_that_latest_names_is_read);
+    tcase_add_test(t, the_newest_whole_tag_is_named);
     tcase_add_test(t, files_beside_the_tag_go_along);
     tcase_add_test(t, ranks_load_their_own_parts);
     tcase_add_test(t, a_trainers_save_that_was_cut_short);
     tcase_add_test(t, a_universal_checkpoint_is_whole);
+    tcase_add_test(t, a_universal_checkpoint_with_others_masters_is_told);
     tcase_add_test(t, what_is_not_read_is_refused_by_name);
     tcase_add_test(t, without_zero_it_is_a_file_of_torch);
     tcase_add_test(t, shapes_of_nonsense_are_refused);

@@ -1,5 +1,6 @@
 /* Checkpoints of llm.c: what every rank has of the moments is put together by its place, and what is missing, cut off or of another
  * run is named. Each element says which tensor it is of, and where in it. */
+#include <ckpt/doctor.h>
 #include <ckpt/migrate.h>
 #include <ckpt/reader.h>
 #include <ckpt/summary.h>
@@ -260,6 +261,14 @@ START_TEST(the_newest_step_that_is_whole_is_read)
     opens(folder);
     ck_assert_int_eq(ckpt_value_get(ckpt_reader_root(reader), "step")->integer, 9);
     ck_assert_ptr_nonnull(ckpt_report_find(ckpt_reader_findings(reader), "incomplete-step", NULL));
+    ckpt_report *report = ckpt_report_new(); /* train_gpt2cu -y 1 looks for a mark */
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ck_assert_int_eq(ckpt_doctor(reader, &options, &result, report, &err), CKPT_OK);
+    ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "latest-missing", NULL));
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(report);
 }
 END_TEST
 

@@ -453,6 +453,13 @@ START_TEST(what_is_missing_or_foreign_is_named)
     ck_assert_ptr_nonnull(finding("shard-missing"));
     counts(AVG, "[2, 4, 2]", CKPT_ROLE_EXP_AVG);
     write_checkpoint(&whole);
+    ck_assert_int_eq(unlink(at("iter_0000005/metadata.json")), 0); /* written last; the tensors are all there */
+    opens(folder);
+    ck_assert(finding("shard-missing") && finding("shard-missing")->severity == CKPT_SEVERITY_ERROR);
+    counts(AVG, "[2, 4, 2]", CKPT_ROLE_EXP_AVG);
+    write_checkpoint(&whole);
+    opens(folder);
+    ck_assert(!finding("shard-missing"));
     ck_assert_int_eq(truncate(at("iter_0000005/__0_0.distcp"), (off_t)record_size - 1), 0);
     fails(folder, CKPT_E_DAMAGED, "what rank 0 wrote ends at byte");
     ck_assert_int_eq(unlink(at("iter_0000005/.metadata")), 0);
