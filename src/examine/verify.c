@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "engine/stream.h"
+#include "examine/steps.h"
 #include "examine/verify.h"
 #include "examine/verify_work.h"
 #include "base/first_sizes.h"
@@ -245,7 +246,7 @@ static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_v
     if (status == CKPT_OK)
         status = ckpt__verifier_replicas(v, err);
     if (status == CKPT_OK)
-        status = ckpt__verifier_steps(v, err);
+        status = ckpt__steps_compare(v->source, v->index, SIZE_MAX, v->report, err);
     if (status == CKPT_OK)
         status = note_integrity(v, err);
     v->source = own;

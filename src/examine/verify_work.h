@@ -34,6 +34,4 @@ bool ckpt__verifier_file_is_whole(const ckpt__verifier *v, uint32_t file);
 ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err);
 /* verify_replicas.c: once those are checked, the pieces that several files have. */
 ckpt_status ckpt__verifier_replicas(ckpt__verifier *v, ckpt_error *err);
-/* verify_steps.c: then the steps that each file has. */
-ckpt_status ckpt__verifier_steps(ckpt__verifier *v, ckpt_error *err);
 #endif

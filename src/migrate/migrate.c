@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include "base/first_sizes.h"
+#include "examine/steps.h"
 #include "format/table.h"
 #include "migrate/adapter.h"
 #include "migrate/out.h"
@@ -54,11 +55,33 @@ ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err)
 
 /* ---- the steps */
 
+/* Files of ranks of two saves: each is as it was written, and together they are no checkpoint. --salvage takes them all the same. */
+static ckpt_status check_steps(ckpt__migration *m, ckpt_error *err)
+{
+    enum { MOST = 64 }; /* of an optimizer in a file: enough to tell, and few beside what is copied */
+    ckpt_report *found = ckpt_report_new();
+    ckpt_status status =
+        found ? ckpt__steps_compare(m->reader->source, m->from, MOST, found, err) : ckpt__migration_no_memory(err);
+    for (size_t i = 0; status == CKPT_OK && i < ckpt_report_count(found); i++) {
+        const ckpt_finding *f = ckpt_report_get(found, i);
+        if (f->severity == CKPT_SEVERITY_ERROR && !m->options.salvage)
+            status = ckpt__fail(err, CKPT_E_DAMAGED, m->src, "%s; %s (--salvage takes them as they are)", f->message,
+                                f->fix);
+        else if (!ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, f->code, f->tensor, f->fix, "%s", f->message) ||
+                 !ckpt__report_detail(m->report, f->file, NULL, NULL, 0))
+            status = ckpt__migration_no_memory(err);
+    }
+    ckpt_report_free(found);
+    return status;
+}
+
 /* What stays behind, and why. Names are those of a tree that all of its values can be read of, in plain terms where that is asked
  * for. */
 static ckpt_status decide(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_status status = ckpt__migrate_recover(m, err);
+    ckpt_status status = check_steps(m, err);
+    if (status == CKPT_OK)
+        status = ckpt__migrate_recover(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_ranks(m, err);
     if (status == CKPT_OK)

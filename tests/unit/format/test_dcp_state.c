@@ -1,6 +1,7 @@
 /* What a training saves by distributed checkpoints, and the list does not say outright: the order of the state dict, an optimizer that
  * keeps nothing, a model whose tensors stand at the root, files of two saves. Lists are written here; of tensors only steps have records
  * that can be looked into. */
+#include <ckpt/migrate.h>
 #include <ckpt/naming.h>
 #include <ckpt/reader.h>
 #include <ckpt/verify.h>
@@ -294,6 +295,21 @@ static int found_in(float a, float b, float c, float d)
     int severity = f ? (int)f->severity : -1;
     ck_assert_msg(status == (severity == CKPT_SEVERITY_ERROR ? CKPT_ANSWER_NO : CKPT_OK), "%d: %s", (int)status,
                   err.message);
+    ckpt_report_clear(found);
+    /* such files become no checkpoint, unless all that can be saved is asked for */
+    for (int salvage = 0; salvage < 2; salvage++) {
+        ckpt_migrate_options options = CKPT_MIGRATE_OPTIONS_INIT;
+        options.to = "torch";
+        options.force = true;
+        options.salvage = salvage;
+        status = ckpt_migrate(at("c"), at("c.pt"), &options, found, &err);
+        ck_assert_msg(severity == CKPT_SEVERITY_ERROR && !salvage
+                          ? status == CKPT_E_DAMAGED && strstr(err.message, "two saves")
+                          : status >= 0,
+                      "%d: %s", (int)status, err.message);
+        ck_assert_int_eq(ckpt_report_find(found, "mixed-steps", NULL) != NULL, severity >= 0 && status >= 0);
+        ckpt_report_clear(found);
+    }
     ckpt_report_free(found);
     return severity;
 }
@@ -307,6 +323,7 @@ START_TEST(files_of_two_saves_are_told)
     ck_assert_int_eq(found_in(6, 6, 6, 6), -1);
     ck_assert_int_eq(found_in(6, 4, 6, 4), -1);
     ck_assert_int_eq(found_in(6, 6, 6, 4), -1);
+    ck_assert_int_eq(unlink(at("c.pt")), 0);
 }
 END_TEST
 

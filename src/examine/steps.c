@@ -1,9 +1,9 @@
-/* examine/verify_steps.c - files of ranks that are each as they were written, and not of one save: the steps of an optimizer are
+/* examine/steps.c - files of ranks that are each as they were written, and not of one save: the steps of an optimizer are
  * the same all through each file, and another number in another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
-#include "examine/verify_work.h"
+#include "examine/steps.h"
 
 /* The steps of one optimizer in one file. */
 typedef struct counted {
@@ -16,8 +16,11 @@ typedef struct counted {
 } counted;
 
 typedef struct counting {
+    const ckpt__source *source; /* borrowed, as is the index */
+    const ckpt__index *index;
     counted *rows; /* heap */
     size_t count, capacity;
+    size_t most;   /* steps that are read of one optimizer in one file */
     ckpt__buf key; /* of the step that is looked at */
 } counting;
 
@@ -69,12 +72,18 @@ static ckpt_status take_step(void *ctx, uint64_t offset, const void *data, size_
     return CKPT_OK;
 }
 
+static counted *row_of(const counting *c, uint32_t file)
+{
+    for (size_t i = c->count; i-- > 0;)
+        if (c->rows[i].file == file && strcmp(c->rows[i].optimizer, c->key.data) == 0)
+            return &c->rows[i];
+    return NULL;
+}
+
 static bool add_step(counting *c, uint32_t file, double step)
 {
-    for (size_t i = c->count; i-- > 0;) {
-        counted *row = &c->rows[i];
-        if (row->file != file || strcmp(row->optimizer, c->key.data) != 0)
-            continue;
+    counted *row = row_of(c, file);
+    if (row) {
         row->count++;
         row->differ = row->differ || row->step != step;
         return true;
@@ -88,50 +97,52 @@ static bool add_step(counting *c, uint32_t file, double step)
     return true;
 }
 
-/* What cannot be read was said of its storage. */
-static ckpt_status count_steps(ckpt__verifier *v, counting *c, ckpt_error *err)
+/* What cannot be read is said of its storage, by whoever reads all of it. */
+static ckpt_status count_steps(counting *c, ckpt_error *err)
 {
     enum { MOST = 1024 }; /* files and optimizers: each step looks for its row */
-    for (size_t i = 0; i < v->index->tensor_count && c->count < MOST; i++) {
-        const ckpt__tensor *t = &v->index->tensors[i];
+    for (size_t i = 0; i < c->index->tensor_count && c->count < MOST; i++) {
+        const ckpt__tensor *t = &c->index->tensors[i];
         one_step one = {.dtype = t->info.dtype};
         if (!find_optimizer(c, &t->info) || t->info.nbytes != ckpt_dtype_size(t->info.dtype) ||
             ckpt__view_count(t) == 0)
             continue;
-        const ckpt__view view = ckpt__view_of(v->index, t, 0);
-        const ckpt__extent *e = &v->index->storages[view.storage].extent;
-        if (e->missing || e->memory || ckpt__read_tensor(v->source, v->index, i, false, take_step, &one, NULL) < 0 ||
-            !one.read)
+        const ckpt__view view = ckpt__view_of(c->index, t, 0);
+        const ckpt__extent *e = &c->index->storages[view.storage].extent;
+        const counted *row = row_of(c, e->file);
+        if ((row && row->count >= c->most) || e->missing || e->memory ||
+            ckpt__read_tensor(c->source, c->index, i, false, take_step, &one, NULL) < 0 || !one.read)
             continue;
         if (!add_step(c, e->file, one.value))
-            return ckpt__fail_memory(err, "the steps of an optimizer", v->index->tensor_count);
+            return ckpt__fail_memory(err, "the steps of an optimizer", c->index->tensor_count);
     }
     return CKPT_OK;
 }
 
 /* Of two parameters of which one was frozen, each may be alone in a file. */
-static ckpt_status say(ckpt__verifier *v, const counted *a, const counted *b, ckpt_error *err)
+static ckpt_status say(const counting *c, const counted *a, const counted *b, ckpt_report *report, ckpt_error *err)
 {
-    const char *file_a = v->source->files[a->file].name, *file_b = v->source->files[b->file].name;
+    const char *file_a = c->source->files[a->file].name, *file_b = c->source->files[b->file].name;
     const bool sure = a->count > 1 && b->count > 1;
     bool good = ckpt__report_add(
-        v->report, sure ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, "mixed-steps", NULL,
+        report, sure ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING, "mixed-steps", NULL,
         "copy all files again from one save, or take an earlier checkpoint",
         "%s is of another step than %s: of one optimizer, %s of the former is at step %.17g, and %s of the latter at step "
         "%.17g%s",
         file_a, file_b, a->count > 1 ? "every parameter" : "the one parameter", a->step,
         b->count > 1 ? "every parameter" : "the one parameter", b->step,
         sure ? ": they are of two saves" : ": they are of two saves, or it had no gradient for a time");
-    good = good && ckpt__report_detail(v->report, file_a, NULL, NULL, 0);
+    good = good && ckpt__report_detail(report, file_a, NULL, NULL, 0);
     return good ? CKPT_OK : ckpt__fail_memory(err, "the report", 0);
 }
 
-ckpt_status ckpt__verifier_steps(ckpt__verifier *v, ckpt_error *err)
+ckpt_status ckpt__steps_compare(const ckpt__source *source, const ckpt__index *index, size_t most, ckpt_report *report,
+                                ckpt_error *err)
 {
-    counting c = {0};
-    ckpt_status status = v->source->count > 1 ? count_steps(v, &c, err) : CKPT_OK;
+    counting c = {.source = source, .index = index, .most = most};
+    ckpt_status status = source->count > 1 ? count_steps(&c, err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < c.count; i++) {
-        const counted *least = &c.rows[i], *most = least;
+        const counted *least = &c.rows[i], *last = least;
         bool first = true, all = true;
         for (size_t k = 0; k < c.count; k++) {
             const counted *row = &c.rows[k];
@@ -140,10 +151,10 @@ ckpt_status ckpt__verifier_steps(ckpt__verifier *v, ckpt_error *err)
             first = first && k >= i;
             all = all && !row->differ;
             least = row->step < least->step ? row : least;
-            most = row->step > most->step ? row : most;
+            last = row->step > last->step ? row : last;
         }
-        if (first && all && least->step < most->step)
-            status = say(v, least, most, err);
+        if (first && all && least->step < last->step)
+            status = say(&c, least, last, report, err);
     }
     free_rows(&c);
     return status;
