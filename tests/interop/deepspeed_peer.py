@@ -139,7 +139,12 @@ def compare(what, path, truth, case, weights):
         check(f"{what}: {name}", [got.get("dtype"), got.get("shape"), got.get("crc32")] == said, f"{got}, not {said}")
     for command in ("verify", "show", "doctor"):
         status, doc = ask(INSPECT, command, "--json", path)
-        check(f"{what}: {command}", status == 0, doc)
+        left = "universal" in what and "seen" in truth              # a buffer, which load_universal does not load
+        if command == "doctor" and left:
+            said = [f["code"] for f in doc.get("findings", [])]
+            check(f"{what}: doctor", status == 1 and doc.get("outcome") == "resumes-differently" and "universal-incomplete" in said, doc)
+        else:
+            check(f"{what}: {command}", status == 0, doc)
     done = checks.run(RESTORE, path)
     restored = {line.split("\t")[0]: line.split("\t")[2] for line in done.stdout.splitlines()}
     check(f"{what}: ckpt_restore gives a program in C the same", done.returncode == 0 and
