@@ -452,14 +452,15 @@ def whole_file(what, path, truth, alone_, case):
     for k, v in saved.items():
         if k not in ("model", "optimizer"):
             walk(v, [str(k)])
-    if "optimizer" in saved and isinstance(saved.get("model"), dict):
+    if isinstance(saved.get("model"), dict):
+        for n, t in saved["model"].items():
+            flat_out[n] = t
+    if "optimizer" in saved:                        # flat buffers without names are none
         names = [n for g in saved["optimizer"]["param_groups"] for n in g.get("param_names", [])]
         for i, n in enumerate(names):
             for kind in ("master", "exp_avg", "exp_avg_sq"):
                 if kind in saved["optimizer"]["state"].get(i, {}):
                     flat_out[("state", n, kind)] = saved["optimizer"]["state"][i][kind]
-        for n, t in saved["model"].items():
-            flat_out[n] = t
     for name, t in truth.items():
         m = re.match(r"optimizer\.state\.(exp_avg|exp_avg_sq|param)\.(.*)", name) or re.match(r"optimizer\.()(.*)\.(exp_avg|exp_avg_sq|fp32)$", name)
         if m:
