@@ -182,8 +182,8 @@ static ckpt_status read_rank(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
         ckpt__index_free(part);
         return lack(m, name, status, &why, err);
     }
-    status = take_model(m, r, part, name, err);
-    if (first)
+    status = take_model(m, r, part, name, err); /* which frees the part where it fails */
+    if (status == CKPT_OK && first)
         m->args = ckpt_value_get(r->root, "args");
     return status == CKPT_OK ? read_flat(m, r, err) : status;
 }
