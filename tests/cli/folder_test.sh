@@ -125,6 +125,12 @@ rm -r killed/checkpoint_4
 ask 0 killed && grep -q '^checkpoint_3 .* unfinished: it has 1 of random_states_\*.pkl, and not 2, as checkpoint_2 has' out
 check "as many ranks and fewer random states are a save that was not finished"
 
+mkdir -p begun/checkpoint-2/global_step2
+put "$data/peers/hf-trainer" begun/checkpoint-1 "1 hour"
+cp begun/checkpoint-1/scheduler.pt begun/checkpoint-2/training_args.bin
+ask 0 begun && grep -q '^checkpoint-2  *2 .* \(damaged\|unfinished\): ' out && grep -q '"begun/checkpoint-1"' out
+check "one that was killed before its first tensor is listed"
+
 mkdir runs
 put "$data/run/damaged" runs/first "1 hour"
 put "$data/run/one" runs/second "2 hours"

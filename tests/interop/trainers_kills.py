@@ -174,7 +174,7 @@ def killed(what, name, number, folder, port):
     newest = steps[max(whole)]
     status, doc = ask(INSPECT, "show", "--json", top)
     check(f"{what}: show resumes from {newest}", status == 0 and f'/{newest}"' in (doc.get("resume") or "") + '"', (sorted(steps), sorted(whole), doc.get("resume")))
-    said = {c["name"]: c["complete"] for c in doc.get("checkpoints", [])}
+    said = {c["name"].split("/")[0]: c["complete"] for c in doc.get("checkpoints", [])}
     check(f"{what}: show says which are whole", said == {steps[n]: n in whole for n in steps}, (said, sorted(whole), doc))
     for n in sorted(steps)[-3:]:
         path = f"{top}/{steps[n]}"

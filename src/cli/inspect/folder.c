@@ -131,7 +131,8 @@ static bool look_at_run(folder_item *it)
     return true;
 }
 
-/* A step that has a folder of each model that was trained: <run>/global_step_100/actor, .../critic (verl). */
+/* A step that has a folder of each model that was trained: <run>/global_step_100/actor, .../critic (verl). A folder that is called as a
+ * step is a part of it: checkpoint-3/global_step3, empty where a save was killed. */
 static bool holds_others(const char *path)
 {
     bool found = false;
@@ -141,7 +142,7 @@ static bool holds_others(const char *path)
     for (struct dirent *d; dir && !found && looked < PARTS_MAX && (d = readdir(dir)); looked++) {
         ckpt_reader *reader = NULL;
         char *below = d->d_name[0] == '.' ? NULL : joined(path, strlen(path), d->d_name);
-        if (below && stat(below, &st) == 0 && S_ISDIR(st.st_mode))
+        if (below && !is_step_name(d->d_name) && stat(below, &st) == 0 && S_ISDIR(st.st_mode))
             found = ckpt_reader_open(below, NULL, &reader, NULL) != CKPT_E_FORMAT;
         ckpt_reader_close(reader);
         free(below);
