@@ -128,12 +128,12 @@ typedef struct ckpt_migrate_ledger {
     void *ctx;
 } ckpt_migrate_ledger;
 
-/* What becomes of what exists once for each rank that saved: states of random generators, samplers, places in the data. Values are
- * stable; new ones are added at the end. */
+/* A rule for the states that each rank saved for itself: random generators, samplers, places in the data. Values are stable; new
+ * ones are added at the end. */
 typedef enum ckpt_rank_state {
     CKPT_RANK_STATE_KEEP = 0, /* each goes along under the name of its rank */
     CKPT_RANK_STATE_DROP,     /* all are left out */
-    /* They become those of one process, by rule. What all ranks have alike becomes one. Of states of random generators that differ the
+    /* They become those of one process, by rule. States that are equal on all ranks become one. Of states of random generators that differ the
      * one of rank 0 is taken, under the name that a job of one process has for it. A place in the data that differs is left out, for
      * no rule makes one of several. Counters of all ranks together (Megatron's consumed_train_samples) stay as they are. */
     CKPT_RANK_STATE_DERIVE

@@ -135,7 +135,7 @@ ckpt_status ckpt_reader_piece(const ckpt_reader *reader, size_t i, size_t piece,
 
 /* The number of files of the checkpoint. */
 size_t ckpt_reader_file_count(const ckpt_reader *reader);
-/* What file number `file`, from 0, has of the tensors: how many pieces, and the bytes of their elements. *name is its name below the
+/* Counts the pieces of tensors in file number `file`, from 0, and the bytes of their elements. *name is the file's name below the
  * checkpoint's directory, borrowed until the reader is closed; data NULL for a single file. Pieces that have the same elements
  * (replicas) all count. Only metadata that was read when the checkpoint was opened is asked, and no record is looked into: of a file that is
  * damaged it is what the metadata says. Each place may be NULL. CKPT_E_ARGUMENT: no such file; CKPT_E_NO_MEMORY. */
