@@ -20,6 +20,7 @@ static void teardown(void)
 {
     ckpt__twins_free(twins);
     ckpt__source_close(source);
+    source = NULL;
     remove_folder();
 }
 
