@@ -12,10 +12,11 @@ typedef struct ckpt__side {
     uint32_t n;              /* dimensions; flat: 1 */
     bool target;             /* of the target's index; else of the source's */
     bool flat;               /* boxes are {begin, count} */
-    const ckpt__piece *rows; /* of the index, or in the plan's arena; in n dimensions none is CKPT__PIECE_FLAT */
+    bool sorted;             /* n is 1, and the rows lie one behind the other: none meets another */
+    const ckpt__piece *rows; /* of the index, or in the plan's arena; where not `flat`, none is CKPT__PIECE_FLAT */
     size_t count;            /* rows */
     unsigned char *left_out; /* in the arena, one a row: a replica of another row; NULL: none is */
-    ckpt__boxes *tree;       /* owned; NULL where there is one row, or none */
+    ckpt__boxes *tree;       /* owned; NULL where there is one row, or none, or where they are sorted */
 } ckpt__side;
 
 /* One piece, or one whole tensor, that is written or read: where it lies makes its place among the others, so it is kept: to look

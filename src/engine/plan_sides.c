@@ -246,10 +246,57 @@ static void box_of(const void *ctx, size_t row, int64_t *lo, int64_t *size)
     }
 }
 
+/* Of one dimension: do the rows lie one behind the other? Then none meets another, and those that meet a range are side by side. */
+static bool are_sorted(const ckpt__side *s)
+{
+    bool sorted = s->n == 1 && !s->left_out;
+    for (size_t i = 1; sorted && i < s->count; i++) {
+        const int64_t *before = s->rows[i - 1].box;
+        sorted = (uint64_t)s->rows[i].box[0] >= (uint64_t)before[0] + (uint64_t)before[1];
+    }
+    return sorted;
+}
+
+static uint64_t end_of(const int64_t *lo, const int64_t *size)
+{
+    return (uint64_t)*lo + (uint64_t)*size;
+}
+
+static ckpt_status each_sorted(const ckpt__side *s, const int64_t *lo, const int64_t *size, ckpt__meet_fn *fn,
+                               void *ctx, uint64_t *work, ckpt_error *err)
+{
+    const uint64_t end = end_of(lo, size);
+    size_t first = 0, behind = s->count; /* the first row that ends behind lo is in [first, behind] */
+    while (first < behind) {
+        const size_t middle = first + (behind - first) / 2;
+        const int64_t *box = s->rows[middle].box;
+        if (end_of(box, box + 1) > (uint64_t)*lo)
+            behind = middle;
+        else
+            first = middle + 1;
+        ++*work;
+    }
+    ckpt_status status = CKPT_OK;
+    for (size_t i = first; status == CKPT_OK && i < s->count; i++) {
+        const int64_t *box = s->rows[i].box;
+        if ((uint64_t)box[0] >= end)
+            break;
+        const int64_t meet_lo = box[0] > *lo ? box[0] : *lo;
+        const uint64_t own = end_of(box, box + 1);
+        const int64_t meet_size = (int64_t)((own < end ? own : end) - (uint64_t)meet_lo);
+        ++*work;
+        if (meet_size > 0)
+            status = fn(ctx, i, &meet_lo, &meet_size, err);
+    }
+    return status;
+}
+
 ckpt_status ckpt__side_each(const ckpt__side *s, const int64_t *lo, const int64_t *size, ckpt__meet_fn *fn, void *ctx,
                             uint64_t *work, ckpt_error *err)
 {
     int64_t meet_lo[CKPT__BOX_MAX], meet_size[CKPT__BOX_MAX];
+    if (s->sorted)
+        return each_sorted(s, lo, size, fn, ctx, work, err);
     if (s->tree)
         return ckpt__boxes_each(s->tree, lo, size, fn, ctx, work, err);
     if (s->count == 1 && ckpt__box_meet(s->n, lo, size, s->rows->box, s->rows->box + s->n, meet_lo, meet_size))
@@ -366,18 +413,23 @@ static ckpt_status prove_covered(ckpt__plan *plan, const ckpt__side *from, const
 static ckpt_status make_side(ckpt__plan *p, const ckpt__index *x, ckpt__side *s, ckpt_error *err)
 {
     const ckpt_tensor_info *t = &s->tensor->info;
-    bool cut = false;
-    for (size_t i = 0; i < s->tensor->piece_count; i++)
-        cut |= (x->pieces[s->tensor->first_piece + i].flags & CKPT__PIECE_FLAT) != 0;
+    bool cut = false, ranges = s->tensor->piece_count > 0; /* some piece is a range; all are */
+    for (size_t i = 0; i < s->tensor->piece_count; i++) {
+        const bool flat = (x->pieces[s->tensor->first_piece + i].flags & CKPT__PIECE_FLAT) != 0;
+        cut |= flat;
+        ranges &= flat;
+    }
     s->n = s->flat ? 1 : t->ndim;
     s->rows = s->tensor->piece_count ? &x->pieces[s->tensor->first_piece] : NULL;
     s->count = s->tensor->piece_count;
-    ckpt_status status = s->flat            ? make_ranges(p, x, s, err)
+    ckpt_status status = s->flat && ranges  ? CKPT_OK /* the index's own rows say it */
+                         : s->flat          ? make_ranges(p, x, s, err)
                          : s->tensor->whole ? make_whole(p, x, s, err)
                          : cut              ? make_boxes(p, x, s, err)
                                             : CKPT_OK;
     if (status == CKPT_OK && !s->target)
         status = leave_out(p, x, s, err);
+    s->sorted = status == CKPT_OK && s->count > 1 && are_sorted(s);
     return status;
 }
 
@@ -399,7 +451,7 @@ ckpt_status ckpt__plan_cover(const ckpt__index *x, size_t tensor, uint64_t *elem
     bool any = false;
     s.flat = (is_flat(x, s.tensor, &any) && any) || s.tensor->info.ndim == 0;
     ckpt_status status = p.arena ? make_side(&p, x, &s, err) : no_memory(err);
-    if (status == CKPT_OK && s.count > 1)
+    if (status == CKPT_OK && s.count > 1 && !s.sorted)
         status = ckpt__boxes_new(s.n, s.count, box_of, &s, &s.tree, err);
     if (status == CKPT_OK)
         status = prove_apart(&p, x, &s, err);
@@ -463,7 +515,7 @@ ckpt_status ckpt__plan_make_sides(ckpt__plan *p, ckpt_error *err)
         return status;
     for (size_t i = 0; status == CKPT_OK && i < p->side_count; i++) {
         ckpt__side *s = &p->sides[i];
-        if (s->count > 1 && (!s->target || p->want.push))
+        if (s->count > 1 && !s->sorted && (!s->target || p->want.push))
             status = ckpt__boxes_new(s->n, s->count, box_of, s, &s->tree, err);
         if (status == CKPT_OK && !s->target)
             status = prove_apart(p, p->want.from, s, err);

@@ -28,8 +28,8 @@ ckpt__ahead *ckpt__ahead_new(const ckpt__read_request *request, const char *cons
     ckpt__ahead *a = calloc(1, sizeof *a);
     if (!a)
         return NULL;
-    a->request =
-        (ckpt__read_request){.source = request->source, .salvage = request->salvage, .members = request->members};
+    a->request = (ckpt__read_request){
+        .source = request->source, .salvage = request->salvage, .twins = request->twins, .members = request->members};
     a->threads = threads;
     a->room = threads > 1 ? (size_t)A_THREAD * threads : 1;
     a->names = calloc(count + 1, sizeof *a->names);

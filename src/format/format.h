@@ -113,6 +113,8 @@ typedef struct ckpt__read_request {
     ckpt__arena *arena; /* a file of several: that of the index that they become, for a format whose index of one
                                    * may lie there; else NULL */
     bool leave_damaged; /* a directory: as ckpt_reader_options has it */
+    struct ckpt__twins *twins;    /* of one of many files that are looked at and freed: what was read of those before
+                                   * (format/twins.h). Such an index is not taken into another. NULL: it is read by itself */
     const ckpt__members *members; /* a directory: how its files are read, each by its own format (format/table.c) */
 } ckpt__read_request;
 

@@ -43,6 +43,10 @@ void ckpt__index_free(ckpt__index *x)
 {
     if (!x)
         return;
+    if (x->held) {
+        x->held--;
+        return;
+    }
     if (!x->arena_lent)
         ckpt__arena_free(x->arena);
     ckpt_report_free(x->findings);

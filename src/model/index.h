@@ -246,6 +246,7 @@ typedef struct ckpt__index {
                                    * NULL: there are none */
     ckpt__span *spans;
     size_t span_count, span_capacity; /* heap, owned */
+    size_t held;               /* so many more have it than the one that made it: ckpt__index_free lets go of one */
     pthread_mutex_t span_lock; /* there from the first span on: one thread compares, others wait for its answer */
 } ckpt__index;
 
@@ -259,6 +260,11 @@ bool ckpt__index_tell_layout(ckpt__index *index, const char *format, ...) CKPT__
 ckpt__index *ckpt__index_new(uint64_t arena_limit);
 ckpt__index *ckpt__index_new_part(ckpt__arena *lent); /* of many small ones each arena would waste some room */
 void ckpt__index_free(ckpt__index *index);
+/* It is freed once more than it was. Such an index is not taken into another (ckpt__index_absorb). */
+static inline void ckpt__index_hold(ckpt__index *index)
+{
+    index->held++;
+}
 /* Of a read that failed for want of memory because of the arena's limit: CKPT_E_LIMIT with what was found and expected. Else the
  * status, and *err stays. */
 ckpt_status ckpt__index_refused(const ckpt__index *index, ckpt_status status, const char *label, ckpt_error *err);

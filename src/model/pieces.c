@@ -83,13 +83,38 @@ static ckpt_status check_piece(const checked *c, const ckpt__index *x, ckpt_erro
     return CKPT_OK;
 }
 
-/* The box in the arena: one for all that are the same. Layers repeat, so most are. */
-static const int64_t *keep_box(ckpt__index *x, const ckpt__piece *p, uint32_t ndim)
+/* Numbers in the box of a piece. */
+static size_t box_numbers(const ckpt__piece *p, uint32_t ndim)
+{
+    return p->flags & CKPT__PIECE_FLAT ? 2 : (p->flags & CKPT__PIECE_STRIDED ? 3 : 2) * (size_t)ndim;
+}
+
+/* The pieces of the tensor that was split last. A parameter's moments are cut as it is, so most boxes are theirs again. */
+typedef struct last_split {
+    const ckpt__piece *pieces; /* NULL: there is none */
+    size_t count;
+    uint32_t ndim;
+} last_split;
+
+static last_split find_last(const ckpt__index *x)
+{
+    const ckpt__tensor *t = x->piece_count ? &x->tensors[x->pieces[x->piece_count - 1].tensor] : NULL;
+    if (!t || t->first_piece >= x->piece_count)
+        return (last_split){NULL, 0, 0};
+    return (last_split){&x->pieces[t->first_piece], x->piece_count - t->first_piece, t->info.ndim};
+}
+
+/* The box in the arena: one for all that are the same. Layers repeat, so most are. number: of the piece among its tensor's. */
+static const int64_t *keep_box(ckpt__index *x, const ckpt__piece *p, uint32_t ndim, const last_split *last,
+                               size_t number)
 {
     static const int64_t none[1];
-    size_t count = p->flags & CKPT__PIECE_FLAT ? 2 : (p->flags & CKPT__PIECE_STRIDED ? 3 : 2) * (size_t)ndim, found;
+    const ckpt__piece *like = number < last->count ? &last->pieces[number] : NULL;
+    size_t count = box_numbers(p, ndim), found;
     if (count == 0)
         return none;
+    if (like && box_numbers(like, last->ndim) == count && memcmp(like->box, p->box, count * sizeof *p->box) == 0)
+        return like->box;
     if (!x->boxes && !(x->boxes = ckpt__hash_new(64)))
         return NULL;
     if (ckpt__hash_get(x->boxes, (const char *)p->box, count * sizeof *p->box, &found))
@@ -143,6 +168,7 @@ ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t 
     uint32_t ndim = t->info.ndim;
     const char *name = t->info.name.data;
     checked c = {.tensor = t};
+    last_split last;
     int64_t *copy = ckpt__arena_array(x->arena, ndim ? ndim : 1, sizeof *copy);
     if (!copy || count > UINT32_MAX - x->piece_count ||
         !ckpt__arena_grow(x->arena, &x->pieces, &x->piece_capacity, x->piece_count + count, sizeof *x->pieces))
@@ -156,6 +182,7 @@ ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t 
     t->info.shape = copy;
     t->first_piece = (uint32_t)x->piece_count;
     c.granule = ckpt__granule(bits);
+    last = find_last(x);
     for (c.number = 0; c.number < count; c.number++) {
         c.piece = &pieces[c.number];
         ckpt_status status = check_piece(&c, x, err);
@@ -166,7 +193,7 @@ ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t 
         ckpt__piece *own = &x->pieces[x->piece_count];
         *own = *c.piece;
         own->tensor = (uint32_t)tensor;
-        if (!(own->box = keep_box(x, c.piece, ndim)))
+        if (!(own->box = keep_box(x, c.piece, ndim, &last, t->piece_count)))
             return ckpt__fail_memory(err, name, 0);
         x->piece_count++;
         t->piece_count++;

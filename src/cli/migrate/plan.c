@@ -176,10 +176,22 @@ static void put_row_text(const plan_out *p, const ckpt_migrate_source *r)
     putchar('\n');
 }
 
+/* The name, escaped as the output has it, cut where it is very long. */
+static void keep_text(char out[200], ckpt_str s, const char *otherwise)
+{
+    FILE *f = fmemopen(out, 200, "w");
+    if (!f)
+        return;
+    cli_put_str(f, s, otherwise);
+    fclose(f);
+    out[199] = 0;
+}
+
 /* One line of a tensor that is not plainly one piece of one file. */
 static void put_summary(const plan_out *p)
 {
     bool several = p->files.count > 1;
+    char last[200] = "";
     if (p->what == CKPT_MIGRATE_SHARED) {
         printf("       shares the bytes of %s\n", p->shares);
         return;
@@ -187,9 +199,10 @@ static void put_summary(const plan_out *p)
     if (p->boxes < 2 && !p->change && !p->passes && !p->replicas)
         return;
     printf("       from %" PRIu64 " piece%s", p->boxes, p->boxes == 1 ? "" : "s");
-    if (several)
-        printf(" of %zu files (%s ... %s)", p->files.count, p->first, p->last);
-    else if (*p->first)
+    if (several) {
+        keep_text(last, (ckpt_str){p->last, p->last_size}, "");
+        printf(" of %zu files (%s ... %s)", p->files.count, p->first, last);
+    } else if (*p->first)
         printf(" of %s", p->first);
     put_changes_text(p->change, p->from_dtype, p->dtype);
     if (p->replicas)
@@ -288,19 +301,20 @@ static bool open_tensor(plan_out *p, const ckpt_migrate_source *r)
     p->open = true;
     p->boxes = p->replicas = p->passes = 0;
     p->change = 0;
-    p->first[0] = p->last[0] = 0;
+    p->first[0] = 0;
+    p->last_size = 0;
     return true;
 }
 
-/* The name, escaped as the output has it, cut where it is very long. */
-static void keep_text(char out[200], ckpt_str s, const char *otherwise)
+/* Of a tensor of a thousand ranks each of its files is the last one for a moment. */
+static void keep_file(plan_out *p, ckpt_str file)
 {
-    FILE *f = fmemopen(out, 200, "w");
-    if (!f)
+    if (p->files.count == 1) {
+        keep_text(p->first, file, "");
         return;
-    cli_put_str(f, s, otherwise);
-    fclose(f);
-    out[199] = 0;
+    }
+    p->last_size = file.size < sizeof p->last ? file.size : sizeof p->last;
+    memcpy(p->last, file.data, p->last_size);
 }
 
 static bool count_row(plan_out *p, const ckpt_migrate_source *r)
@@ -318,7 +332,7 @@ static bool count_row(plan_out *p, const ckpt_migrate_source *r)
     p->passes = r->passes > p->passes ? r->passes : p->passes;
     int added = r->from_file.data ? strset_add(&p->files, r->from_file.data, r->from_file.size) : 0;
     if (added > 0)
-        keep_text(p->files.count == 1 ? p->first : p->last, r->from_file, "");
+        keep_file(p, r->from_file);
     return added >= 0;
 }
 

@@ -24,8 +24,10 @@ typedef struct plan_out {
     uint32_t what, change; /* of its last box */
     ckpt_dtype dtype, from_dtype;
     uint64_t boxes, replicas, passes;
-    strset files;                            /* of the source that it is made of */
-    char first[200], last[200], shares[200]; /* escaped: two of them; what it shares */
+    strset files;                 /* of the source that it is made of */
+    char first[200], shares[200]; /* escaped: one of them; what it shares */
+    char last[256];               /* the one that came last, as it is: it is escaped once, when it is shown */
+    size_t last_size;             /* of that name, cut to what is shown of it at most */
 } plan_out;
 
 /* A ckpt_migrate_plan's function; ctx is a plan_out. A caught signal ends it. */

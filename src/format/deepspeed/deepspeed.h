@@ -86,10 +86,20 @@ typedef struct ckpt__ds_file {
         *fragments; /* heap, owned: of the model, one an entry of frozen_param_shapes; NULL: there is none */
 } ckpt__ds_file;
 
+/* What one rank has of a kind of state of a flat tensor. */
+typedef struct ckpt__ds_share_of {
+    uint64_t numel;  /* elements side by side; 0: it has none */
+    uint64_t begin;  /* of the first in the tensor's storage: bytes */
+    uint32_t own;    /* the tensor's storage */
+    uint32_t shared; /* that of its pieces (ckpt__ds_all_of); UINT32_MAX: not asked for yet */
+} ckpt__ds_share_of;
+
 /* The tensors of all ranks that have one kind of state of a flat tensor. */
 typedef struct ckpt__ds_flat {
-    ckpt_str key;     /* "exp_avg", as the caller has it; data NULL: the masters */
-    uint32_t *number; /* heap, owned: of each rank 1 + the tensor's in the index; 0: it has none */
+    ckpt_str key;              /* "exp_avg", as the caller has it; data NULL: the masters */
+    uint64_t copy;             /* CKPT__DS_STATE or CKPT__DS_WEIGHT */
+    ckpt_dtype dtype;          /* that all have; NONE: no rank has any */
+    ckpt__ds_share_of *shares; /* heap, owned: one a rank */
 } ckpt__ds_flat;
 
 typedef struct ckpt__ds {
@@ -193,6 +203,9 @@ void ckpt__ds_forget_flats(ckpt__ds *d); /* flat.c */
 enum { CKPT__DS_STATE = 0, CKPT__DS_WEIGHT = 1, CKPT__DS_STEP = 2 /* and the tensor's number */ };
 ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, uint64_t copy, size_t *out,
                           ckpt_error *err);
+/* The storage that is all bytes of `storage`, for the pieces of tensors that are split: a torch file makes a new storage of each, so
+ * they share this one. Of a thousand ranks and a thousand parameters there would be millions of parts. */
+ckpt_status ckpt__ds_all_of(ckpt__ds *d, size_t storage, uint64_t copy, size_t *out, ckpt_error *err);
 /* Where the ranks' tags say cuda:0, cuda:1, ..., what they hold together is on "cuda". After all tensors are made. */
 void ckpt__ds_join_devices(ckpt__ds *d);
 

@@ -229,9 +229,10 @@ ckpt_status ckpt__ds_lay_out(ckpt__ds *d, ckpt_error *err)
 /* Room for a piece a rank. */
 typedef struct cutter {
     ckpt__ds *d;
-    uint64_t copy; /* of the bytes: CKPT__DS_STATE or CKPT__DS_WEIGHT */
-    ckpt__piece *pieces;
+    uint64_t copy;       /* of the bytes: CKPT__DS_STATE or CKPT__DS_WEIGHT */
+    ckpt__piece *pieces; /* heap, owned, as the others */
     int64_t (*boxes)[2];
+    size_t *ranks; /* whose piece it is */
 } cutter;
 
 /* The tensor of a rank that has a kind of state of the flat tensor; key data NULL: the masters. */
@@ -247,47 +248,69 @@ static const ckpt_value *find_flat(const ckpt__ds *d, size_t rank, size_t flat, 
 void ckpt__ds_forget_flats(ckpt__ds *d)
 {
     for (size_t i = 0; i < d->looked_count; i++)
-        free(d->flats[i].number);
+        free(d->flats[i].shares);
     d->looked_count = 0;
 }
 
+static ckpt__ds_share_of share_in(const ckpt__tensor *t)
+{
+    const bool plain = t && t->whole && t->info.ndim == 1 && t->info.strides[0] == 1;
+    return (ckpt__ds_share_of){.numel = plain ? (uint64_t)t->info.shape[0] : 0,
+                               .begin = plain ? (uint64_t)t->info.offset * ckpt_dtype_size(t->info.dtype) : 0,
+                               .own = plain ? t->storage : 0,
+                               .shared = UINT32_MAX};
+}
+
+/* Some rank's dtype: all have one, which the pieces of another would belie. */
+static ckpt_status take_dtype(const ckpt__ds *d, size_t rank, const ckpt__tensor *t, ckpt__ds_flat *f, ckpt_error *err)
+{
+    if (f->dtype != CKPT_DTYPE_NONE && t->info.dtype != f->dtype)
+        return ckpt__fail(err, CKPT_E_MISMATCH, d->optims[rank].name, "its %s is %s, that of a rank before %s",
+                          f->key.data ? f->key.data : "master", ckpt_dtype_name(t->info.dtype),
+                          ckpt_dtype_name(f->dtype));
+    f->dtype = t->info.dtype;
+    return CKPT_OK;
+}
+
 /* Those of all ranks. They are looked up once for all the parameters that lie in them: with a thousand ranks and a thousand
- * parameters it would be a million times. NULL: no memory. */
-static const uint32_t *flats_of(ckpt__ds *d, size_t flat, ckpt_str key)
+ * parameters it would be a million times. */
+static ckpt_status flats_of(ckpt__ds *d, size_t flat, ckpt_str key, uint64_t copy, ckpt__ds_flat **out, ckpt_error *err)
 {
     if (flat != d->flat)
         ckpt__ds_forget_flats(d);
     d->flat = flat;
-    for (size_t i = 0; i < d->looked_count; i++)
-        if (!key.data == !d->flats[i].key.data && (!key.data || ckpt__str_equal(key, d->flats[i].key)))
-            return d->flats[i].number;
-    uint32_t *number = calloc(d->ranks, sizeof *number);
-    if (!number || !ckpt__grow(&d->flats, &d->looked_capacity, d->looked_count + 1, sizeof *d->flats)) {
-        free(number);
-        return NULL;
+    for (size_t i = 0; i < d->looked_count; i++) {
+        *out = &d->flats[i];
+        if (copy == (*out)->copy && !key.data == !(*out)->key.data && (!key.data || ckpt__str_equal(key, (*out)->key)))
+            return CKPT_OK;
     }
-    for (size_t r = 0; r < d->ranks; r++) {
-        const ckpt_value *v = d->optims[r].there ? find_flat(d, r, flat, key) : NULL;
-        number[r] = v ? (uint32_t)v->tensor + 1 : 0;
+    ckpt__ds_flat f = {.key = key, .copy = copy, .shares = calloc(d->ranks, sizeof *f.shares)};
+    ckpt_status status = f.shares && ckpt__grow(&d->flats, &d->looked_capacity, d->looked_count + 1, sizeof *d->flats)
+                             ? CKPT_OK
+                             : ckpt__ds_no_memory(err);
+    for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++) {
+        const ckpt__tensor *t = d->optims[r].there ? ckpt__ds_tensor(d, find_flat(d, r, flat, key)) : NULL;
+        f.shares[r] = share_in(t);
+        status = t ? take_dtype(d, r, t, &f, err) : CKPT_OK;
     }
-    d->flats[d->looked_count++] = (ckpt__ds_flat){key, number};
-    return number;
+    if (status < 0) {
+        free(f.shares);
+        return status;
+    }
+    d->flats[d->looked_count] = f;
+    *out = &d->flats[d->looked_count++];
+    return CKPT_OK;
 }
 
-static const ckpt__tensor *flat_of(const ckpt__ds *d, const uint32_t *flats, size_t rank)
-{
-    return flats[rank] ? &ckpt__ds_index(d)->tensors[flats[rank] - 1] : NULL;
-}
-
-/* The elements of p that rank r has: from *lo on, so many, and where they begin in its flat tensor. */
+/* The elements of p that rank r has: from *lo on, so many, and where they begin in its flat tensor. part: elements of each rank's part
+ * of the flat tensor, with stage 3 of p. */
 static void range_of(const ckpt__ds *d, const ckpt__ds_param *p, size_t r, uint64_t part, uint64_t *lo, uint64_t *count,
                      uint64_t *at)
 {
     uint64_t begin, end, from = 0;
     if (d->stage == 3) {
-        const uint64_t share = share_of(d, p); /* r * share < numel + ranks */
-        begin = r * share > p->numel ? p->numel : r * share;
-        end = p->numel - begin < share ? p->numel : begin + share;
+        begin = r * part > p->numel ? p->numel : r * part; /* r * part < numel + ranks */
+        end = p->numel - begin < part ? p->numel : begin + part;
         from = p->at;
     } else {
         const uint64_t first = r * part, last = first + part; /* part * ranks was multiplied before */
@@ -314,31 +337,39 @@ bool ckpt__ds_share(const ckpt__ds *d, const ckpt__ds_param *p, size_t rank, uin
     return *n > 0;
 }
 
-/* A piece that is n elements of a rank's flat tensor, from element `at` on. */
-static ckpt_status set_piece(ckpt__ds *d, const ckpt__tensor *t, uint64_t at, uint64_t n, uint64_t copy,
-                             ckpt__piece *piece, ckpt_error *err)
+/* The storages of the pieces. One that is alone may be all of its tensor, which then shares no bytes with its neighbours: it has a
+ * storage of its own. ranks: of each piece its rank. */
+static ckpt_status set_storages(const cutter *c, ckpt__ds_flat *f, size_t count, ckpt_error *err)
 {
-    const size_t size = ckpt_dtype_size(t->info.dtype);
-    const uint64_t from = ((uint64_t)t->info.offset + at) * size;
-    const size_t storage = t->storage;
+    ckpt_status status = CKPT_OK;
     size_t part;
-    ckpt_status status = ckpt__ds_part(d, storage, from, n * size, copy, &part, err);
-    piece->storage = (uint32_t)part;
-    piece->at = part == storage ? from : 0;
-    piece->flags = CKPT__PIECE_FLAT;
+    if (count == 1) {
+        ckpt__piece *p = &c->pieces[0];
+        const size_t own = f->shares[c->ranks[0]].own;
+        status = ckpt__ds_part(c->d, own, p->at, (uint64_t)p->box[1] * ckpt_dtype_size(f->dtype), c->copy, &part, err);
+        p->storage = (uint32_t)part;
+        p->at = part == own ? p->at : 0;
+        return status;
+    }
+    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
+        ckpt__ds_share_of *share = &f->shares[c->ranks[i]];
+        if (share->shared == UINT32_MAX) {
+            status = ckpt__ds_all_of(c->d, share->own, c->copy, &part, err);
+            share->shared = (uint32_t)part;
+        }
+        c->pieces[i].storage = share->shared;
+    }
     return status;
 }
 
-static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, size_t *count, uint64_t *elements,
+static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt__ds_flat *f, size_t *count, uint64_t *elements,
                        ckpt_error *err)
 {
-    ckpt__ds *d = c->d;
-    const uint32_t *flats = flats_of(d, p->flat, key);
-    uint64_t part = 0;
+    const ckpt__ds *d = c->d;
+    const size_t size = ckpt_dtype_size(f->dtype);
+    uint64_t part = d->stage == 3 ? share_of(d, p) : 0;
     *count = 0;
     *elements = 0;
-    if (!flats)
-        return ckpt__ds_no_memory(err);
     if (d->stage != 3 && !part_of(d, d->first_rank, p->flat, &part))
         return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name, "it has no flat masters of group %zu",
                           p->flat);
@@ -347,42 +378,22 @@ static ckpt_status cut(const cutter *c, const ckpt__ds_param *p, ckpt_str key, s
         range_of(d, p, r, part, &lo, &n, &at);
         if (!d->optims[r].there || n == 0)
             continue;
-        const ckpt__tensor *t = flat_of(d, flats, r);
-        if (!t || !t->whole || t->info.ndim != 1 || t->info.strides[0] != 1 || (uint64_t)t->info.shape[0] < at + n) {
+        if (f->shares[r].numel < at + n) {
             char shown[200];
             return ckpt__fail(err, CKPT_E_FORMAT, d->optims[r].name,
                               "its %s of the flat tensor %zu has fewer than the %llu elements that end with '%s'",
-                              key.data ? key.data : "masters", p->flat, (unsigned long long)(at + n),
+                              f->key.data ? f->key.data : "masters", p->flat, (unsigned long long)(at + n),
                               ckpt__escape(shown, sizeof shown, p->name.data, p->name.size));
         }
         c->boxes[*count][0] = (int64_t)lo;
         c->boxes[*count][1] = (int64_t)n;
-        c->pieces[*count] = (ckpt__piece){.box = c->boxes[*count]};
-        ckpt_status status = set_piece(d, t, at, n, c->copy, &c->pieces[*count], err);
-        if (status < 0)
-            return status;
+        c->ranks[*count] = r;
+        c->pieces[*count] =
+            (ckpt__piece){.box = c->boxes[*count], .at = f->shares[r].begin + at * size, .flags = CKPT__PIECE_FLAT};
         ++*count;
         *elements += n;
     }
-    return CKPT_OK;
-}
-
-/* Some rank's: all have one dtype, which the pieces of another dtype would belie. */
-static ckpt_status dtype_of(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_dtype *out, ckpt_error *err)
-{
-    const uint32_t *flats = flats_of(d, p->flat, key);
-    *out = CKPT_DTYPE_NONE;
-    if (!flats)
-        return ckpt__ds_no_memory(err);
-    for (size_t r = 0; r < d->ranks; r++) {
-        const ckpt__tensor *t = flat_of(d, flats, r);
-        if (t && *out != CKPT_DTYPE_NONE && t->info.dtype != *out)
-            return ckpt__fail(err, CKPT_E_MISMATCH, d->optims[r].name, "its %s is %s, that of a rank before %s",
-                              key.data ? key.data : "master", ckpt_dtype_name(t->info.dtype), ckpt_dtype_name(*out));
-        if (t)
-            *out = t->info.dtype;
-    }
-    return CKPT_OK;
+    return set_storages(c, f, *count, err);
 }
 
 static ckpt_status add(const cutter *c, const ckpt__ds_param *p, ckpt_str key, ckpt_str name, ckpt_role role,
@@ -391,13 +402,14 @@ static ckpt_status add(const cutter *c, const ckpt__ds_param *p, ckpt_str key, c
     ckpt__ds *d = c->d;
     size_t count;
     uint64_t elements;
-    ckpt_dtype dtype = CKPT_DTYPE_NONE;
+    ckpt__ds_flat *f;
     *number = SIZE_MAX;
-    ckpt_status status = cut(c, p, key, &count, &elements, err);
+    ckpt_status status = flats_of(d, p->flat, key, c->copy, &f, err);
     if (status == CKPT_OK)
-        status = dtype_of(d, p, key, &dtype, err);
+        status = cut(c, p, f, &count, &elements, err);
     if (status < 0)
         return status;
+    const ckpt_dtype dtype = f->dtype;
     if (elements == 0 && p->numel)
         return ckpt__survey_pieces(ckpt__ds_index(d)->findings, name, 0, p->numel, err);
     if (p->numel == 0)
@@ -409,14 +421,18 @@ static ckpt_status add(const cutter *c, const ckpt__ds_param *p, ckpt_str key, c
 
 static ckpt_status begin_cutting(ckpt__ds *d, cutter *c, ckpt_error *err)
 {
-    *c = (cutter){.d = d, .pieces = calloc(d->ranks, sizeof *c->pieces), .boxes = calloc(d->ranks, sizeof *c->boxes)};
-    return c->pieces && c->boxes ? CKPT_OK : ckpt__ds_no_memory(err);
+    *c = (cutter){.d = d,
+                  .pieces = calloc(d->ranks, sizeof *c->pieces),
+                  .boxes = calloc(d->ranks, sizeof *c->boxes),
+                  .ranks = calloc(d->ranks, sizeof *c->ranks)};
+    return c->pieces && c->boxes && c->ranks ? CKPT_OK : ckpt__ds_no_memory(err);
 }
 
 static void end_cutting(cutter *c)
 {
     free(c->pieces);
     free(c->boxes);
+    free(c->ranks);
 }
 
 ckpt_status ckpt__ds_weight_of_master(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str name, ckpt_error *err)

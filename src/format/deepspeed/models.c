@@ -2,6 +2,7 @@
  * part of the frozen ones and the buffers, which all have. So nothing of a file is kept but its fragments: the names of a thousand
  * parameters, a thousand times, would fill gigabytes. */
 #include "format/deepspeed/deepspeed.h"
+#include "format/twins.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,23 +83,27 @@ static ckpt_status check_step(const ckpt__ds *d, const ckpt__ds_file *f, const c
         (long long)step, d->model.name, (long long)first);
 }
 
+/* How the files are read: one after the other, and each freed before the next. Nearly all of them say the same. */
+typedef struct apart {
+    ckpt__read_request request;
+    ckpt__ahead *ahead;
+} apart;
+
 /* As an index of its own, whose arena goes with it. */
-static ckpt_status open_apart(ckpt__ds *d, ckpt__ahead *ahead, const char *name, ckpt__index **part, ckpt_error *err)
+static ckpt_status open_apart(apart *a, const char *name, ckpt__index **part, ckpt_error *err)
 {
-    const ckpt__read_request *own = d->reader.request;
-    ckpt__read_request request = {.source = own->source, .salvage = own->salvage, .members = own->members};
     *part = NULL;
-    ckpt_status status = ckpt__source_add(own->source, name, &request.file, err);
-    if (status < 0 || ckpt__ahead_take(ahead, request.file, part))
+    ckpt_status status = ckpt__source_add(a->request.source, name, &a->request.file, err);
+    if (status < 0 || ckpt__ahead_take(a->ahead, a->request.file, part))
         return status;
-    return own->members->read(&request, NULL, part, err);
+    return a->request.members->read(&a->request, NULL, part, err);
 }
 
-static ckpt_status read_one(ckpt__ds *d, ckpt__ahead *ahead, ckpt__ds_file *f, ckpt_error *err)
+static ckpt_status read_one(ckpt__ds *d, apart *a, ckpt__ds_file *f, ckpt_error *err)
 {
     ckpt__index *part = NULL;
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = open_apart(d, ahead, f->name, &part, &why);
+    ckpt_status status = open_apart(a, f->name, &part, &why);
     if (status == CKPT_OK && (status = ckpt__ds_check_name(f->name, part->archive, &why)) < 0)
         ckpt__index_free(part);
     if (status < 0)
@@ -133,7 +138,11 @@ ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_erro
     d->models = calloc(d->ranks, sizeof *d->models);
     if (!d->models)
         return ckpt__ds_no_memory(err);
-    ckpt__ahead *ahead = ckpt__ahead_new(d->reader.request, tag->model, tag->capacity);
+    const ckpt__read_request *own = d->reader.request;
+    apart a = {
+        .request = {
+            .source = own->source, .salvage = own->salvage, .twins = ckpt__twins_new(), .members = own->members}};
+    a.ahead = ckpt__ahead_new(&a.request, tag->model, tag->capacity);
     for (size_t r = 0; status == CKPT_OK && r < d->ranks; r++) {
         ckpt__ds_file *f = &d->models[r];
         f->name = r < tag->capacity ? tag->model[r] : NULL;
@@ -143,9 +152,10 @@ ckpt_status ckpt__ds_read_models(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_erro
             *f = d->model;
             status = take_fragments(d, ckpt__ds_index(d), d->model.root, f, err);
         } else {
-            status = read_one(d, ahead, f, err);
+            status = read_one(d, &a, f, err);
         }
     }
-    ckpt__ahead_free(ahead);
+    ckpt__ahead_free(a.ahead);
+    ckpt__twins_free(a.request.twins);
     return status;
 }

@@ -29,6 +29,14 @@ static bool is_plain(const ckpt__extent *e)
     return e->coding == CKPT__STORED && !e->memory && !e->missing && !e->spanned;
 }
 
+/* Its CRC is that of the span, in which other storages lie too. */
+static void set_span(ckpt__storage *s, uint32_t span)
+{
+    s->extent.has_crc = false;
+    s->extent.spanned = true;
+    s->extent.span = span;
+}
+
 /* The row of the part: of all of the storage it is another row of the same bytes. */
 static void cut(ckpt__storage *s, const ckpt__storage *from, uint64_t at, uint64_t nbytes, uint32_t span)
 {
@@ -36,12 +44,24 @@ static void cut(ckpt__storage *s, const ckpt__storage *from, uint64_t at, uint64
     s->extent.checked = 0;
     if (nbytes == from->extent.size)
         return;
-    s->extent.spanned = from->extent.has_crc;
-    s->extent.has_crc = false;
-    if (s->extent.spanned)
-        s->extent.span = span;
+    if (from->extent.has_crc)
+        set_span(s, span);
     s->extent.offset = from->extent.offset + at;
     s->extent.length = s->extent.size = nbytes;
+}
+
+/* The storage of a part that was asked for before: 0, and its number in *out. 1: it is new, and has the next number; -1: no memory.
+ * Nearly all are new: each is looked for and put there in one go. */
+static int find_part(ckpt__ds *d, const uint64_t *key, size_t size, size_t *out)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    if (!d->parts && !(d->parts = ckpt__hash_new(64)))
+        return -1;
+    const char *kept = ckpt__arena_copy(x->arena, (const char *)key, size);
+    size_t found = x->storage_count;
+    const int put = kept ? ckpt__hash_put(d->parts, kept, size, x->storage_count, &found) : -1;
+    *out = found;
+    return put;
 }
 
 ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nbytes, uint64_t copy, size_t *out,
@@ -54,11 +74,7 @@ ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nby
     *out = storage;
     if (nbytes == 0 || (all ? copy == 0 || e.spanned : !is_plain(&e)))
         return CKPT_OK;
-    if (!d->parts && !(d->parts = ckpt__hash_new(64)))
-        return ckpt__ds_no_memory(err);
-    /* Nearly all are new, of a thousand ranks millions: each is looked for and put there in one go. */
-    const char *kept = ckpt__arena_copy(x->arena, (const char *)key, sizeof key);
-    const int put = kept ? ckpt__hash_put(d->parts, kept, sizeof key, x->storage_count, out) : -1;
+    const int put = find_part(d, key, sizeof key, out);
     if (put == 0)
         return CKPT_OK;
     uint32_t span = 0;
@@ -72,6 +88,33 @@ ckpt_status ckpt__ds_part(ckpt__ds *d, size_t storage, uint64_t at, uint64_t nby
         return status;
     *out = x->storage_count - 1;
     cut(s, &x->storages[storage], at, nbytes, span);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__ds_all_of(ckpt__ds *d, size_t storage, uint64_t copy, size_t *out, ckpt_error *err)
+{
+    ckpt__index *x = ckpt__ds_index(d);
+    const uint64_t key[] = {storage, 0, UINT64_MAX, copy};
+    const ckpt__extent e = x->storages[storage].extent;
+    *out = storage;
+    if (!is_plain(&e) || (copy == CKPT__DS_STATE && !e.has_crc))
+        return CKPT_OK;
+    uint32_t span = 0;
+    const int known = find_part(d, key, sizeof key, out);
+    ckpt_status status = known < 0 ? ckpt__ds_no_memory(err) : CKPT_OK;
+    if (status < 0 || known == 0)
+        return status;
+    if (e.has_crc)
+        status = span_of(d, storage, &span, err);
+    ckpt__storage *s = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
+    if (status == CKPT_OK && !s)
+        status = ckpt__ds_no_memory(err);
+    if (status < 0)
+        return status;
+    *s = x->storages[storage];
+    s->extent.checked = 0;
+    if (e.has_crc)
+        set_span(s, span);
     return CKPT_OK;
 }
 

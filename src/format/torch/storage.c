@@ -101,9 +101,8 @@ static ckpt_status check_record(const ckpt__torch *t, const ckpt__pickle_node *p
                             (unsigned long long)r->usize);
 }
 
-/* The record data/<key>, or NULL; its name is t->record_name then. False: no memory. Storages come in the order of their
- * records, mostly: the next one is looked at before the table. */
-static bool find_record(ckpt__torch *t, ckpt_str key, const ckpt__zip_record **out)
+/* Storages come in the order of their records, mostly: the next one is looked at before the table. */
+bool ckpt__torch_find_record(ckpt__torch *t, ckpt_str key, const ckpt__zip_record **out)
 {
     static const char folder[] = "/data/";
     const size_t prefix = t->root.size + sizeof folder - 1;
@@ -251,7 +250,7 @@ static ckpt_status persistent_storage(ckpt__torch *t, const ckpt__pickle_node *p
     const ckpt__zip_record *r = NULL;
     size_t i = 0;
     ckpt_status status = ckpt__torch_parse_id(t, p, &id, err);
-    if (status == CKPT_OK && t->zip && !t->legacy && !t->kept && !find_record(t, id.key, &r))
+    if (status == CKPT_OK && t->zip && !t->legacy && !t->kept && !ckpt__torch_find_record(t, id.key, &r))
         status = ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
         status = r ? recorded_storage(t, p, &id, r, &i, err) : keyed_storage(t, p, &id, &i, err);

@@ -180,17 +180,12 @@ static bool note_odd_pickle(ckpt__torch *t, uint64_t size)
                             t->label, t->pickle.left);
 }
 
-static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
+static ckpt_status parse_pickle(ckpt__torch *t, const ckpt__buf *b, ckpt_error *err)
 {
-    uint64_t most = ckpt__inflated_limit(size_of(t), t->source->directory);
-    ckpt_status status = read_record(t, "data.pkl", r->method == CKPT__ZIP_STORED ? UINT64_MAX : most, b, err);
-    if (status == CKPT_OK && !ckpt__arena_charge(t->arena, b->size))
-        status = ckpt__torch_no_memory(t, err);
-    if (status < 0)
-        return status;
-    t->index->metadata_crc = r->has_crc;
+    if (!ckpt__arena_charge(t->arena, b->size))
+        return ckpt__torch_no_memory(t, err);
     t->index->pickle_strange = NULL;
-    status = ckpt__pickle_read(b->data ? b->data : "", b->size, t->label, t->arena, &t->pickle, err);
+    ckpt_status status = ckpt__pickle_read(b->data ? b->data : "", b->size, t->label, t->arena, &t->pickle, err);
     ckpt__arena_discharge(t->arena, b->size);
     if (status < 0)
         return status;
@@ -202,6 +197,16 @@ static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__
     if ((status = ckpt__torch_check_late(t, err)) < 0)
         return status;
     return ckpt__torch_check_ids(t) && note_odd_pickle(t, b->size) ? CKPT_OK : ckpt__torch_no_memory(t, err);
+}
+
+static ckpt_status read_pickle(ckpt__torch *t, const ckpt__zip_record *r, ckpt__buf *b, ckpt_error *err)
+{
+    uint64_t most = ckpt__inflated_limit(size_of(t), t->source->directory);
+    ckpt_status status = read_record(t, "data.pkl", r->method == CKPT__ZIP_STORED ? UINT64_MAX : most, b, err);
+    t->index->metadata_crc = status == CKPT_OK && r->has_crc;
+    if (status == CKPT_OK)
+        status = ckpt__torch_take_twin(t, b, err);
+    return status == CKPT_OK && !t->twin ? parse_pickle(t, b, err) : status;
 }
 
 static ckpt_status check_alignment(ckpt__torch *t, ckpt__buf *b, ckpt_error *err)
@@ -254,6 +259,18 @@ static bool set_label(ckpt__torch *t)
     return true;
 }
 
+/* The pickle's nodes as values and tensors. */
+static ckpt_status list_pickle(ckpt__torch *t, ckpt_error *err)
+{
+    size_t most =
+        t->pickle.persistent_count < ckpt__zip_count(t->zip) ? t->pickle.persistent_count : ckpt__zip_count(t->zip);
+    if (!ckpt__index_reserve(t->index, most, 0))
+        return ckpt__torch_no_memory(t, err);
+    ckpt_status status = ckpt__torch_values(t, err);
+    t->any_grad = status == CKPT_OK && t->script && ckpt__torch_any_grad(t);
+    return status == CKPT_OK ? ckpt__torch_list(t, err) : status;
+}
+
 static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle, ckpt_error *err)
 {
     ckpt__buf b = {0};
@@ -266,18 +283,18 @@ static ckpt_status read_contents(ckpt__torch *t, const ckpt__zip_record *pickle,
         status = read_version(t, &b, err);
     if (status == CKPT_OK && !t->walked)
         status = ckpt__torch_refuses_archive(t) ? check_alignment(t, &b, err) : ckpt__torch_no_memory(t, err);
+    const size_t findings = ckpt_report_count(t->index->findings);
     if (status == CKPT_OK && !t->walked)
         status = read_pickle(t, pickle, &b, err);
+    if (!t->twins)
+        ckpt__buf_free(&b); /* before the values are made */
+    if (status == CKPT_OK && !t->twin)
+        status = list_pickle(t, err);
+    if (status == CKPT_OK && ckpt__torch_may_be_twin(t, findings)) {
+        t->own_pickle = b;
+        b = (ckpt__buf){0};
+    }
     ckpt__buf_free(&b);
-    size_t most =
-        t->pickle.persistent_count < ckpt__zip_count(t->zip) ? t->pickle.persistent_count : ckpt__zip_count(t->zip);
-    if (status == CKPT_OK && !ckpt__index_reserve(t->index, most, 0))
-        status = ckpt__torch_no_memory(t, err);
-    if (status == CKPT_OK)
-        status = ckpt__torch_values(t, err);
-    t->any_grad = status == CKPT_OK && t->script && ckpt__torch_any_grad(t);
-    if (status == CKPT_OK)
-        status = ckpt__torch_list(t, err);
     if (status == CKPT_OK && t->script && !t->salvage)
         status = ckpt__torch_refuses_script(t) ? CKPT_OK : ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK && t->script)
@@ -379,6 +396,7 @@ void ckpt__torch_release(ckpt__torch *t)
     ckpt__torch_legacy_free(t->legacy);
     ckpt__hash_free(t->by_key);
     ckpt__buf_free(&t->record_name);
+    ckpt__buf_free(&t->own_pickle);
     free(t->by_record);
     ckpt__hash_free(t->nested_by);
     ckpt__hash_free(t->meshes);
@@ -398,13 +416,18 @@ static ckpt_status read(const ckpt__read_request *request, ckpt__index **out, ck
     if (request->file == CKPT__WHOLE_DIRECTORY)
         return ckpt__fail(err, CKPT_E_FORMAT, request->source->path, "a directory; a torch checkpoint is a file");
     char path[1024];
-    ckpt__torch t = {.source = request->source, .file = request->file, .salvage = request->salvage};
+    ckpt__torch t = {.source = request->source,
+                     .file = request->file,
+                     .salvage = request->salvage,
+                     .twins = request->salvage ? NULL : request->twins};
     t.path = t.label = request->source->directory
                            ? ckpt__source_label(request->source, request->file, path, sizeof path)
                            : request->source->path;
     ckpt__source_scattered(t.source, t.file, !t.salvage); /* the records' headers, one every few megabytes */
     ckpt_status status = read_archive(&t, err);
     status = ckpt__index_refused(t.index, status, t.label, err);
+    if (status == CKPT_OK && t.own_pickle.size)
+        ckpt__twins_keep(t.twins, &t.own_pickle, t.big_endian, t.index);
     ckpt__torch_release(&t);
     ckpt__source_scattered(t.source, t.file, false);
     if (status < 0)

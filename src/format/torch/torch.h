@@ -18,6 +18,7 @@
  *   legacy.c   pickles that are no zip, recognised; the reads of the two formats
  *   legacy_read.c   the format before 1.6: its five pickles, and where its raw storages lie
  *   salvage.c  archives that are cut off or damaged
+ *   twin.c     archives that have one pickle
  *   nested.c   storages that are whole files of that format inside a bytes value */
 #ifndef CKPT_TORCH_PRIV_H
 #define CKPT_TORCH_PRIV_H
@@ -25,6 +26,7 @@
 #include "codec/zip.h"
 #include "format/format.h"
 #include "format/shard.h"
+#include "format/twins.h"
 
 /* What a rebuild call describes: a tensor before it has a name. torch shares nodes, so one description may be listed under
  * several names. In t->specs, until the file is read; texts are in the arena of the index, shape and strides have ndim entries
@@ -122,9 +124,12 @@ typedef struct ckpt__torch {
     char *full;        /* room for root, a slash and the name of a record (RECORD_NAME) */
     const char *label; /* "archive/data.pkl", for messages */
     bool big_endian;
-    bool script;        /* an archive of libtorch in C++ or of TorchScript (it has constants.pkl) */
-    bool any_grad;      /* script: some tensor requires a gradient, so that one which does not is a buffer */
-    uint64_t pickle_at; /* where the pickle begins, for messages: 0 for a record of an archive */
+    bool script;          /* an archive of libtorch in C++ or of TorchScript (it has constants.pkl) */
+    bool any_grad;        /* script: some tensor requires a gradient, so that one which does not is a buffer */
+    uint64_t pickle_at;   /* where the pickle begins, for messages: 0 for a record of an archive */
+    ckpt__twins *twins;   /* borrowed; NULL: none are known */
+    bool twin;            /* tensors and values are those of one of them */
+    ckpt__buf own_pickle; /* that is to be kept with what was read; empty: it is not */
     struct ckpt__torch_legacy *legacy; /* the storages of a file before 1.6; neither it nor zip: there are none */
     struct ckpt__torch_nested *nested;
     size_t nested_count, nested_capacity;
@@ -198,6 +203,15 @@ ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__pickle_node *
 bool ckpt__torch_storage_size(const ckpt__torch_id *id, int64_t numel, uint64_t *nbytes);
 /* The class of ('module', class, path, source), which torch before 1.6 writes for the class of a module; else NULL. */
 const ckpt__pickle_node *ckpt__torch_module(const ckpt__pickle_node *persistent);
+
+/* The record data/<key>, or NULL; its name is t->record_name then. False: no memory. */
+bool ckpt__torch_find_record(ckpt__torch *t, ckpt_str key, const ckpt__zip_record **out);
+
+/* ---- archives that have one pickle (twin.c) */
+/* Where one with this pickle was read before, the index is filled, and t->twin set. */
+ckpt_status ckpt__torch_take_twin(ckpt__torch *t, const ckpt__buf *pickle, ckpt_error *err);
+/* Is what was read the same for each archive with this pickle and such records? findings: how many there were before the pickle. */
+bool ckpt__torch_may_be_twin(const ckpt__torch *t, size_t findings);
 
 /* ---- the format before 1.6 */
 /* Five pickles at `bytes`, of which `held` are there; with salvage they may end behind the fourth. The raw storages follow
