@@ -52,12 +52,21 @@ static ckpt_status compare_span(const ckpt__source *source, ckpt__span *span, ck
     return status;
 }
 
+static ckpt_status wrong_span(const ckpt__span *span, const char *what, ckpt_error *err)
+{
+    char name[200];
+    return ckpt__fail(
+        err, CKPT_E_DAMAGED, what,
+        "it lies in %s, whose bytes have the CRC-32 %08x; the archive says %08x, and which of its tensors are "
+        "damaged cannot be told (copy the file again, or use an earlier checkpoint)",
+        ckpt__escape(name, sizeof name, span->name.data, span->name.size), span->found, span->extent.crc);
+}
+
 static ckpt_status check_span(const ckpt__source *source, const ckpt__index *index, uint32_t number, uint64_t bytes,
                               const char *what, ckpt_error *err)
 {
     ckpt__index *x = (ckpt__index *)(uintptr_t)index; /* the answer and the counts alone are not const */
     ckpt__span *span = &x->spans[number];
-    char name[200];
     if (ckpt__is_sound(&span->extent))
         return CKPT_OK;
     if (!ckpt__is_damaged(&span->extent) && x->parts_given && is_little(&span->given, span->extent.size, bytes))
@@ -70,11 +79,16 @@ static ckpt_status check_span(const ckpt__source *source, const ckpt__index *ind
             ckpt__error_object(err, what);
         return status;
     }
-    return ckpt__fail(
-        err, CKPT_E_DAMAGED, what,
-        "it lies in %s, whose bytes have the CRC-32 %08x; the archive says %08x, and which of its tensors are "
-        "damaged cannot be told (copy the file again, or use an earlier checkpoint)",
-        ckpt__escape(name, sizeof name, span->name.data, span->name.size), span->found, span->extent.crc);
+    return wrong_span(span, what, err);
+}
+
+ckpt_status ckpt__compare_span(const ckpt__index *index, uint32_t number, uint32_t crc, const char *what,
+                               ckpt_error *err)
+{
+    ckpt__span *span = &((ckpt__index *)(uintptr_t)index)->spans[number];
+    span->found = crc;
+    ckpt__note_checked(&span->extent, crc == span->extent.crc);
+    return crc == span->extent.crc ? CKPT_OK : wrong_span(span, what, err);
 }
 
 static ckpt_status already_wrong(const ckpt__extent *e, const char *what, ckpt_error *err)

@@ -18,7 +18,10 @@ bool ckpt__is_sound(const ckpt__extent *extent);   /* it was, and was right */
 bool ckpt__is_damaged(const ckpt__extent *extent); /* it was, and was wrong */
 /* The error of bytes whose CRC is not the one that was stored. `what`: the object. */
 ckpt_status ckpt__wrong_crc(uint32_t is, uint32_t was, const char *what, ckpt_error *err);
-/* Is a CRC compared before any use, and never on the way? */
+/* The bytes of a span were read, and have this CRC. CKPT_E_DAMAGED, of `what`: it is not the stored one. */
+ckpt_status ckpt__compare_span(const ckpt__index *index, uint32_t span, uint32_t crc, const char *what,
+                               ckpt_error *err);
+/* Is a CRC compared before any use, but where a ckpt__crcs takes it? */
 static inline bool ckpt__is_asked_before(const ckpt__extent *e)
 {
     return e->spanned;

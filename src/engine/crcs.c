@@ -10,14 +10,15 @@
 enum { RANGES = 64 }; /* of a storage that are kept: one whose ranges come in no order at all is read again */
 
 typedef struct range {
-    uint64_t begin, end; /* bytes of the storage */
+    uint64_t begin, end; /* bytes of the storage or span */
     uint32_t crc;        /* of these */
 } range;
 
-/* A storage of which some bytes were read. */
+/* A storage, or a span, of which some bytes were read. */
 typedef struct part {
-    uint32_t storage;
-    uint32_t bond; /* that read it first: its name is for messages */
+    uint32_t storage; /* of a span: the one that was read first */
+    uint32_t span;    /* 1 and the span's number; 0: it is a storage */
+    uint32_t bond;    /* that read it first: its name is for messages */
     uint32_t count;
     bool lost;            /* too many ranges: it is read again at the end */
     range ranges[RANGES]; /* ascending; no two lie side by side */
@@ -27,9 +28,10 @@ struct ckpt__crcs {
     const ckpt__plan *plan; /* borrowed */
     part **parts;           /* heap, owned: the storages that were begun, in no order */
     size_t count, capacity;
-    size_t last;    /* number of the one that was looked for last: the next is it, or stands behind it, as a rule */
-    uint64_t *sums; /* heap, owned: of each storage the bytes that the bonds read; NULL: not asked yet */
-    bool no_sums;   /* there was no memory for them */
+    size_t last; /* number of the one that was looked for last: the next is it, or stands behind it, as a rule */
+    uint64_t
+        *sums; /* heap, owned: of each storage the bytes that the bonds read, then of each span; NULL: not asked yet */
+    bool no_sums; /* there was no memory for them */
     bool shared;
     pthread_mutex_t lock; /* of all above, while it is shared */
 };
@@ -66,6 +68,11 @@ static const ckpt__extent *extent_of(const ckpt__crcs *c, uint32_t storage)
     return ckpt__extent_known(ckpt__plan_source_index(c->plan), storage);
 }
 
+static const ckpt__extent *span_of(const ckpt__crcs *c, uint32_t number)
+{
+    return &ckpt__plan_source_index(c->plan)->spans[number].extent;
+}
+
 /* ---- what the plan shows */
 
 static bool reads_all(const ckpt__crcs *c, uint32_t storage, const ckpt__bond *b)
@@ -78,12 +85,21 @@ static bool reads_all(const ckpt__crcs *c, uint32_t storage, const ckpt__bond *b
            ckpt__is_dense(t->info.shape, t->info.strides, t->info.ndim);
 }
 
+static void add_sum(const ckpt__crcs *c, uint32_t storage, uint64_t bytes)
+{
+    const ckpt__index *x = ckpt__plan_source_index(c->plan);
+    const ckpt__extent *e = &x->storages[storage].extent;
+    c->sums[storage] += bytes;
+    if (e->spanned)
+        c->sums[x->storage_count + e->span] += bytes;
+}
+
 /* The bytes that a bond reads of each storage. Those of a view with holes or repeats are not ranges: it reads none. */
 static void add_bond(const ckpt__crcs *c, const ckpt__bond *b)
 {
     const ckpt__index *x = ckpt__plan_source_index(c->plan);
     if (b->flags & CKPT__BOND_STORAGE)
-        c->sums[b->from] += x->storages[b->from].extent.size;
+        add_sum(c, b->from, x->storages[b->from].extent.size);
     const ckpt__tensor *t = b->flags & CKPT__BOND_STORAGE ? NULL : &x->tensors[b->from];
     for (size_t i = 0; t && i < ckpt__view_count(t); i++) {
         ckpt__view v = ckpt__view_of(x, t, i);
@@ -92,7 +108,7 @@ static void add_bond(const ckpt__crcs *c, const ckpt__bond *b)
         bool dense = v.flat || !v.strides || ckpt__is_dense(shape, v.strides, t->info.ndim);
         if (dense && !v.replica && (v.flat || ckpt__numel(shape, t->info.ndim, &elements)) &&
             ckpt__nbytes(elements, ckpt_dtype_bits(t->info.dtype), &bytes))
-            c->sums[v.storage] += bytes;
+            add_sum(c, v.storage, bytes);
     }
 }
 
@@ -100,7 +116,8 @@ static bool has_sums(ckpt__crcs *c)
 {
     if (c->sums || c->no_sums)
         return c->sums != NULL;
-    c->sums = calloc(ckpt__plan_source_index(c->plan)->storage_count + 1, sizeof *c->sums);
+    const ckpt__index *x = ckpt__plan_source_index(c->plan);
+    c->sums = calloc(x->storage_count + x->span_count + 1, sizeof *c->sums);
     c->no_sums = !c->sums;
     for (size_t i = 0; c->sums && i < ckpt__plan_bond_count(c->plan); i++)
         if (ckpt__plan_bond_bytes(c->plan, i) != UINT64_MAX)
@@ -133,13 +150,27 @@ bool ckpt__crcs_takes(ckpt__crcs *c, uint32_t storage, uint32_t bond)
     return all;
 }
 
+/* Twice its bytes are read where weights are made of masters that are kept, too: then the first pass over it is compared. */
+bool ckpt__crcs_takes_span(ckpt__crcs *c, uint32_t storage)
+{
+    const ckpt__extent *e = extent_of(c, storage), *all = span_of(c, e->span);
+    if (e->memory || all->memory || e->coding != CKPT__STORED || all->coding != CKPT__STORED || e->missing ||
+        all->missing || e->file != all->file || ckpt__is_damaged(all) || e->offset < all->offset ||
+        e->size > all->size || e->offset - all->offset > all->size - e->size)
+        return false;
+    lock(c);
+    bool takes = has_sums(c) && c->sums[ckpt__plan_source_index(c->plan)->storage_count + e->span] >= all->size;
+    unlock(c);
+    return takes;
+}
+
 /* ---- ranges */
 
-static part *find(ckpt__crcs *c, uint32_t storage)
+static part *find(ckpt__crcs *c, uint32_t storage, uint32_t span)
 {
     for (size_t i = 0; i < c->count; i++) {
         size_t k = c->last + i < c->count ? c->last + i : c->last + i - c->count;
-        if (c->parts[k]->storage == storage) {
+        if (c->parts[k]->span == span && (span || c->parts[k]->storage == storage)) {
             c->last = k;
             return c->parts[k];
         }
@@ -147,9 +178,9 @@ static part *find(ckpt__crcs *c, uint32_t storage)
     return NULL;
 }
 
-static part *begin(ckpt__crcs *c, uint32_t storage, uint32_t bond, ckpt_error *err)
+static part *begin(ckpt__crcs *c, uint32_t storage, uint32_t span, uint32_t bond, ckpt_error *err)
 {
-    part *p = find(c, storage);
+    part *p = find(c, storage, span);
     if (p)
         return p;
     p = ckpt__grow(&c->parts, &c->capacity, c->count + 1, sizeof *c->parts) ? calloc(1, sizeof *p) : NULL;
@@ -158,6 +189,7 @@ static part *begin(ckpt__crcs *c, uint32_t storage, uint32_t bond, ckpt_error *e
         return NULL;
     }
     p->storage = storage;
+    p->span = span;
     p->bond = bond;
     c->last = c->count;
     c->parts[c->count++] = p;
@@ -203,16 +235,18 @@ static void put(part *p, range r)
 
 static bool is_complete(const ckpt__crcs *c, const part *p)
 {
-    return !p->lost && p->count == 1 && p->ranges[0].begin == 0 && p->ranges[0].end == extent_of(c, p->storage)->size;
+    const ckpt__extent *e = p->span ? span_of(c, p->span - 1) : extent_of(c, p->storage);
+    return !p->lost && p->count == 1 && p->ranges[0].begin == 0 && p->ranges[0].end == e->size;
 }
 
 static ckpt_status compare(const ckpt__crcs *c, const part *p, ckpt_error *err)
 {
+    const char *name = ckpt__plan_name_of(c->plan, p->bond);
+    if (p->span)
+        return ckpt__compare_span(ckpt__plan_source_index(c->plan), p->span - 1, p->ranges[0].crc, name, err);
     const ckpt__extent *e = extent_of(c, p->storage);
     ckpt__note_checked(e, p->ranges[0].crc == e->crc);
-    return p->ranges[0].crc == e->crc
-               ? CKPT_OK
-               : ckpt__wrong_crc(p->ranges[0].crc, e->crc, ckpt__plan_name_of(c->plan, p->bond), err);
+    return p->ranges[0].crc == e->crc ? CKPT_OK : ckpt__wrong_crc(p->ranges[0].crc, e->crc, name, err);
 }
 
 /* By one thread a range goes on with the CRC of the one that it continues: to combine two takes as long as some KiB. */
@@ -231,23 +265,40 @@ static ckpt_status add_alone(ckpt__crcs *c, part *p, uint64_t at, const void *da
     return status;
 }
 
-ckpt_status ckpt__crcs_add(ckpt__crcs *c, uint32_t storage, uint32_t bond, uint64_t at, const void *data, size_t n,
-                           ckpt_error *err)
+static ckpt_status add(ckpt__crcs *c, uint32_t storage, uint32_t span, uint32_t bond, uint64_t at, const void *data,
+                       size_t n, ckpt_error *err)
 {
     part *p;
     if (!c->shared)
-        return (p = begin(c, storage, bond, err)) ? add_alone(c, p, at, data, n, err) : CKPT_E_NO_MEMORY;
+        return (p = begin(c, storage, span, bond, err)) ? add_alone(c, p, at, data, n, err) : CKPT_E_NO_MEMORY;
     uint32_t crc = ckpt__crc32(0, data, n);
     lock(c);
-    if ((p = begin(c, storage, bond, err)))
+    if ((p = begin(c, storage, span, bond, err)))
         put(p, (range){at, at + n, crc});
     unlock(c);
     return p ? CKPT_OK : CKPT_E_NO_MEMORY;
 }
 
+ckpt_status ckpt__crcs_add(ckpt__crcs *c, uint32_t storage, uint32_t bond, uint64_t at, const void *data, size_t n,
+                           ckpt_error *err)
+{
+    return add(c, storage, 0, bond, at, data, n, err);
+}
+
+ckpt_status ckpt__crcs_add_span(ckpt__crcs *c, uint32_t storage, uint32_t bond, uint64_t at, const void *data, size_t n,
+                                ckpt_error *err)
+{
+    const ckpt__extent *e = extent_of(c, storage), *all = span_of(c, e->span);
+    if (ckpt__is_sound(all))
+        return CKPT_OK;
+    return add(c, storage, e->span + 1, bond, e->offset - all->offset + at, data, n, err);
+}
+
 static int by_storage(const void *a, const void *b)
 {
     const part *x = *(part *const *)a, *y = *(part *const *)b;
+    if (x->span != y->span)
+        return x->span < y->span ? -1 : 1;
     return x->storage < y->storage ? -1 : x->storage > y->storage;
 }
 

@@ -25,7 +25,12 @@ bool ckpt__crcs_takes(ckpt__crcs *crcs, uint32_t storage, uint32_t bond);
  * wrong. */
 ckpt_status ckpt__crcs_add(ckpt__crcs *crcs, uint32_t storage, uint32_t bond, uint64_t at, const void *data, size_t n,
                            ckpt_error *err);
-/* Compares what was completed while it was shared, the storage of the lowest number first. */
+/* The same of a span (model/index.h), of which storages are parts that have no CRC of their own: is this one a range of it, and do the
+ * bonds read as many bytes of it as it has? Ranges of all its storages are put together. */
+bool ckpt__crcs_takes_span(ckpt__crcs *crcs, uint32_t storage);
+ckpt_status ckpt__crcs_add_span(ckpt__crcs *crcs, uint32_t storage, uint32_t bond, uint64_t at, const void *data,
+                                size_t n, ckpt_error *err);
+/* Compares what was completed while it was shared: storages before spans, the lowest number first. */
 ckpt_status ckpt__crcs_settle(ckpt__crcs *crcs, ckpt_error *err);
 /* No more is read: a storage of which ranges are missing, or came twice, is read from end to end. CKPT_E_DAMAGED as above. */
 ckpt_status ckpt__crcs_finish(ckpt__crcs *crcs, const ckpt__source *source, ckpt_error *err);

@@ -43,6 +43,10 @@ ckpt_status ckpt__pull_rule(ckpt__pull *p, ckpt__held *h, ckpt_error *err)
     const ckpt__extent *e = ckpt__pull_extent(p, h->from);
     h->rule = CKPT__CRC_NONE;
     bool all = h->dense && h->span == e->size;
+    if (p->check && e->spanned && h->dense && p->crcs && ckpt__crcs_takes_span(p->crcs, h->from)) {
+        h->rule = CKPT__CRC_OF_SPAN;
+        return CKPT_OK;
+    }
     if (p->check && (ckpt__is_asked_before(e) || (e->coding == CKPT__ZLIB && !all)))
         return ckpt__check_storage(p->source, ckpt__plan_source_index(p->plan), h->from, h->span, name_of(p, h), err);
     if (!p->check || !ckpt__has_crc_of_its_own(e) || e->missing || ckpt__is_sound(e))
@@ -72,6 +76,8 @@ static ckpt_status pass(passing *w, const void *data, size_t n, ckpt_error *err)
     w->done += n;
     if (h->rule == CKPT__CRC_ADDED)
         return ckpt__crcs_add(w->pull->crcs, h->from, h->bond, h->from_at + at, data, n, err);
+    if (h->rule == CKPT__CRC_OF_SPAN)
+        return ckpt__crcs_add_span(w->pull->crcs, h->from, h->bond, h->from_at + at, data, n, err);
     if (h->rule == CKPT__CRC_NONE)
         return CKPT_OK;
     w->crc = ckpt__crc32(w->crc, data, n);

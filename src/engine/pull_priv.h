@@ -11,7 +11,8 @@ enum { CKPT__PULL_DECODERS = 4 }; /* coded storages that are read side by side: 
 typedef enum ckpt__crc_rule {
     CKPT__CRC_NONE,    /* not here: there is none, or it was compared before the copy is read */
     CKPT__CRC_OF_COPY, /* the copy reads all of the storage: with its last byte */
-    CKPT__CRC_ADDED    /* the copy is a range of it: pull->crcs gets the range */
+    CKPT__CRC_ADDED,   /* the copy is a range of it: pull->crcs gets the range */
+    CKPT__CRC_OF_SPAN  /* likewise, of the span that has the storage */
 } ckpt__crc_rule;
 
 /* A copy that is kept for the time of a range. Its box lies in `dims`: sizes, strides of the source, strides of the target. Of a dense

@@ -28,6 +28,9 @@ typedef struct ckpt__file {
     uint64_t passed,
         passed_end; /* then: the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they
                                    * are dropped, and passed becomes passed_end */
+    uint64_t run;   /* then: what is read in order now began at this byte, */
+    uint64_t asked; /* and the system was asked for it up to this one; */
+    uint64_t ahead; /* so many bytes behind those that are read are asked for at most */
 } ckpt__file;
 
 /* A further directory (or file) of the same checkpoint, on another disk. */
@@ -91,8 +94,8 @@ ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t off
 void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered);
 /* Everything is going to be read once, by one thread. A file that is not in the page cache, but for a page here and there
  * that opening it has read, is first dropped from it: such a page stops the system's reading ahead. Not keep: what is then
- * read in order leaves the cache again, which is spared for others, and where memory is limited nobody has to look for
- * pages. */
+ * read in order is asked for ahead, and leaves the cache again, which is spared for others, and where memory is limited nobody
+ * has to look for pages. */
 void ckpt__source_pass(ckpt__source *s, bool keep);
 /* Reads a whole small file of a directory (at most limit bytes; else CKPT_E_LIMIT) into b. */
 ckpt_status ckpt__source_slurp(const ckpt__source *s, uint32_t file, uint64_t limit, ckpt__buf *b, ckpt_error *err);

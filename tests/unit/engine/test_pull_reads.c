@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "codec/crc32.h"
+#include "engine/checked.h"
 #include "../counted_reads.h"
 #include "../deflated.h"
 #include "../runner.h"
@@ -210,7 +211,8 @@ static void open_question(question *q, ckpt__index *from, uint32_t n, const int6
 {
     const ckpt__op_want want = {.from = CKPT_F32, .to = CKPT_F32};
     *q = (question){.from = from, .to = counted_target(FILE_BYTES)};
-    counted_tensor(q->from, n, shape, strides, 0, 0);
+    if (!from->tensor_count)
+        counted_tensor(q->from, n, shape, strides, 0, 0);
     counted_tensor(q->to, n, shape, NULL, 0, 0);
     ckpt__plan_want asked = {
         .from = q->from, .to = q->to, .bonds = &q->bond, .bond_count = 1, .ops = &q->op, .op_count = 1};
@@ -287,6 +289,58 @@ START_TEST(parts_are_read_once)
 }
 END_TEST
 
+/* The file is a span, and each half of it a storage. `second`: where the second one begins. */
+static ckpt__index *spanned_index(uint64_t second)
+{
+    static const int64_t all[] = {FILE_BYTES / 4}, low[] = {0, FILE_BYTES / 8},
+                         high[] = {FILE_BYTES / 8, FILE_BYTES / 8};
+    const ckpt__piece pieces[] = {{.box = low, .storage = 0}, {.box = high, .storage = 1}};
+    ckpt__index *x = counted_index(true);
+    ck_assert(ckpt__index_add_span(x, &x->storages[0].extent, ckpt__s("data/0")));
+    ckpt__index_add_storage(x);
+    for (size_t i = 0; i < 2; i++)
+        x->storages[i].extent =
+            (ckpt__extent){.spanned = true, .offset = i ? second : 0, .length = FILE_BYTES / 2, .size = FILE_BYTES / 2};
+    ckpt__index_add_tensor(x)->info =
+        (ckpt_tensor_info){.name = ckpt__s("t"), .dtype = CKPT_F32, .ndim = 1, .extra = &ckpt__no_extra};
+    ck_assert(ckpt__index_set_pieces(x, 0, all, pieces, 2, &err) == CKPT_OK);
+    return x;
+}
+
+START_TEST(spans_are_read_once)
+{
+    static const int64_t all[] = {FILE_BYTES / 4};
+    question q;
+    make_scratch();
+    for (int late = 0; late < 2; late++) { /* late: on the way; else before */
+        open_question(&q, spanned_index(FILE_BYTES / 2), 1, all, NULL, late);
+        ck_assert_int_eq(ask_parts(&q, FILE_BYTES), CKPT_OK);
+        ck_assert_int_eq(ckpt__crcs_finish(q.crcs, opened, &err), CKPT_OK);
+        ck_assert_uint_eq(read_bytes, late ? FILE_BYTES : 2 * FILE_BYTES);
+        ck_assert(ckpt__is_sound(&q.from->spans[0].extent));
+        ck_assert_int_eq(ask_parts(&q, FILE_BYTES), CKPT_OK); /* and known from then on */
+        ck_assert_uint_eq(read_bytes, late ? 2 * FILE_BYTES : 3 * FILE_BYTES);
+        close_question(&q);
+    }
+    open_question(&q, spanned_index(0), 1, all, NULL, true); /* one half twice: the end reads all of it */
+    ck_assert_int_eq(ask_parts(&q, FILE_BYTES), CKPT_OK);
+    ck_assert_int_eq(ckpt__crcs_finish(q.crcs, opened, &err), CKPT_OK);
+    ck_assert_uint_eq(read_bytes, 2 * FILE_BYTES);
+    ck_assert(ckpt__is_sound(&q.from->spans[0].extent));
+    close_question(&q);
+    for (int part = 0; part < 2; part++) { /* damaged: with the last byte, or at the end */
+        open_question(&q, spanned_index(FILE_BYTES / 2), 1, all, NULL, true);
+        q.from->spans[0].extent.crc ^= 1;
+        ck_assert_int_eq(ask_parts(&q, FILE_BYTES - 4), CKPT_OK);
+        ck_assert_int_eq(part ? ckpt__crcs_finish(q.crcs, opened, &err) : ask_parts(&q, FILE_BYTES), CKPT_E_DAMAGED);
+        ck_assert_ptr_nonnull(strstr(err.message, "it lies in data/0, whose bytes have the CRC-32 "));
+        ck_assert_int_eq(ask_parts(&q, 1), CKPT_E_DAMAGED);
+        close_question(&q);
+    }
+    remove_scratch();
+}
+END_TEST
+
 /* The file, deflated in one piece. */
 static void deflate_file(ckpt__index *x)
 {
@@ -346,6 +400,7 @@ int main(void)
     tcase_add_test(t, reads_are_few);
     tcase_add_test(t, converted_reads_are_as_few);
     tcase_add_test(t, parts_are_read_once);
+    tcase_add_test(t, spans_are_read_once);
     tcase_add_test(t, decoders_go_on);
     suite_add_tcase(s, t);
     return run_suite(s);

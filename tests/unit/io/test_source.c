@@ -348,6 +348,26 @@ static void read_through(bool keep)
     s = NULL;
 }
 
+/* Records of 2 MiB, of each its first bytes and its last ones before all of it. step: bytes from one to the next, in as many rounds
+ * as there are records between them. */
+static void read_records(uint64_t step)
+{
+    enum { RECORD = 2 << 20, HEAD = 8192, END = 66 << 10 };
+    static char one[RECORD];
+    ck_assert_int_eq(ckpt__source_open(at("large"), &s, &err), CKPT_OK);
+    ckpt__source_pass(s, false);
+    for (uint64_t first = 0; first < step; first += RECORD)
+        for (uint64_t begin = first; begin + RECORD <= LARGE; begin += step) {
+            ck_assert_int_eq(ckpt__source_read(s, 0, begin, one, HEAD, &err), CKPT_OK);
+            ck_assert_int_eq(ckpt__source_read(s, 0, begin + RECORD - END, one, END, &err), CKPT_OK);
+            ck_assert_int_eq(ckpt__source_read(s, 0, begin, one, RECORD, &err), CKPT_OK);
+            for (size_t i = 0; i < RECORD; i += 4096)
+                ck_assert_int_eq((unsigned char)one[i], (begin + i) >> 20 & 255);
+        }
+    ckpt__source_close(s);
+    s = NULL;
+}
+
 START_TEST(what_was_not_cached_is_not_afterwards)
 {
     FILE *f = fopen(at("large"), "w");
@@ -368,6 +388,14 @@ START_TEST(what_was_not_cached_is_not_afterwards)
     read_through(false);
     if (drops)
         ck_assert_int_le(cached(at("large")), 16); /* the end of it, and what was read ahead */
+    drop(at("large"));
+    read_records(2 << 20);
+    if (drops)
+        ck_assert_int_le(cached(at("large")), 16);
+    drop(at("large"));
+    read_records(22 << 20); /* three places of it in turn */
+    if (drops)
+        ck_assert_int_le(cached(at("large")), 24);
 }
 END_TEST
 
