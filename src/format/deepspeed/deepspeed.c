@@ -157,6 +157,22 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
     return status == CKPT_OK ? ckpt__ds_states_fill(d, err) : status;
 }
 
+/* DeepSpeed 0.18.1 and 0.18.2 take the optimizer of bf16 without ZeRO for that configuration (BFLOAT16 and DDP_BFLOAT16 are one text there), and
+ * save its state nowhere: the model's file says None of it, and the ranks have no files. */
+static bool wrote_none(const ckpt_value *model, int64_t stage)
+{
+    const ckpt_value *config = ckpt_value_get(model, "ds_config"), *own = ckpt_value_get(model, "optimizer"),
+                     *version = ckpt_value_get(model, "ds_version"),
+                     *enabled = ckpt_value_get(ckpt_value_get(config, "bf16"), "enabled"),
+                     *added = ckpt_value_get(ckpt_value_get(config, "data_types"), "grad_accum_dtype");
+    enabled = enabled ? enabled : ckpt_value_get(ckpt_value_get(config, "bfloat16"), "enabled");
+    return stage == 1 && own && own->kind == CKPT_V_NONE && enabled && enabled->kind == CKPT_V_BOOL &&
+           enabled->boolean && added && added->kind == CKPT_V_STR &&
+           (ckpt__str_is(added->text, "fp32") || ckpt__str_is(added->text, "float32")) && version &&
+           version->kind == CKPT_V_STR &&
+           (ckpt__str_is(version->text, "0.18.1") || ckpt__str_is(version->text, "0.18.2"));
+}
+
 /* ZeRO is on, and no file of the optimizer is there. */
 static ckpt_status read_alone(ckpt__ds *d, ckpt_error *err)
 {
@@ -164,7 +180,17 @@ static ckpt_status read_alone(ckpt__ds *d, ckpt_error *err)
     const int64_t stage = ckpt__ds_int(ckpt_value_get(zero, "stage"));
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = CKPT_OK;
-    if (stage > 0) {
+    if (stage > 0 && wrote_none(d->model.root, stage)) {
+        ckpt__fail(
+            &why, CKPT_E_DAMAGED, d->label,
+            "%s*_optim_states.pt is missing, with the masters and the optimizer's state: DeepSpeed %.*s writes none with "
+            "ZeRO stage 1, bf16 and gradients in float32 (data_types.grad_accum_dtype), and cannot load this again. "
+            "ckpt-migrate --salvage keeps the weights, in bfloat16; save with a newer version, or without "
+            "grad_accum_dtype",
+            d->below, (int)ckpt_value_get(d->model.root, "ds_version")->text.size,
+            ckpt_value_get(d->model.root, "ds_version")->text.data);
+        status = ckpt__ds_lack(d, d->label, CKPT_E_DAMAGED, &why, err);
+    } else if (stage > 0) {
         ckpt__fail(
             &why, CKPT_E_DAMAGED, d->label,
             "%s*_optim_states.pt is missing, with the masters and the optimizer's state of all ranks (ZeRO stage %lld). Copy "

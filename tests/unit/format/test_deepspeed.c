@@ -45,6 +45,8 @@ typedef struct layout {
     bool reversed;                 /* the parameters of a group are laid out from the last on (round_robin_gradients) */
     bool number;                   /* step is an int */
     int of_step;                   /* of the optimizer; 0: step */
+    bool bf16;                     /* stage 1: BF16_Optimizer's, whose masters keep their padding */
+    const char *version, *added; /* ds_version (NULL: 0.19.8) and data_types.grad_accum_dtype (NULL: it is not there) */
 } layout;
 
 static const char *below = "";
@@ -148,7 +150,7 @@ static int part_of(const layout *l, int which, int kind, int rank, float *out)
     if (l->stage < 3) {
         const int part = lay_out(l, which, kind, all, &end), left = end - rank * part;
         memcpy(out, all + (size_t)rank * (size_t)part, (size_t)part * sizeof *out);
-        return kind != MASTER || left > part ? part : left > 0 ? left : 0;
+        return kind != MASTER || l->bf16 || left > part ? part : left > 0 ? left : 0;
     }
     range_of_flat(l, which, &group, &first, &count);
     in_order(l, group, order);
@@ -218,9 +220,11 @@ static void put_groups(torch_file *t, const layout *l)
 static void put_paddings(torch_file *t, const layout *l, int rank)
 {
     float values[512];
+    layout trimmed = *l;
+    trimmed.bf16 = false;
     PUT(&t->pickle, "](");
     for (int g = 0; g < GROUPS; g++)
-        put_int(&t->pickle, part_of(l, g, EXP_AVG, rank, values) - part_of(l, g, MASTER, rank, values));
+        put_int(&t->pickle, part_of(l, g, EXP_AVG, rank, values) - part_of(&trimmed, g, MASTER, rank, values));
     PUT(&t->pickle, "e");
 }
 
@@ -253,7 +257,8 @@ static void put_alignment(torch_file *t, const layout *l)
 
 static void put_optimizer(torch_file *t, const layout *l, int rank)
 {
-    key_int(t, "zero_stage", l->stage);
+    if (!l->bf16)
+        key_int(t, "zero_stage", l->stage);
     key(t, "partition_count");
     if (l->stage == 3) {
         put_int(&t->pickle, l->ranks);
@@ -280,6 +285,8 @@ static void put_optimizer(torch_file *t, const layout *l, int rank)
     key(t, "param_groups");
     put_groups(t, l);
     end_dict(t);
+    if (l->bf16)
+        return;
     key(t, "loss_scaler");
     begin_dict(t);
     key(t, "dynamic");
@@ -388,7 +395,9 @@ static void write_model(const char *path, layout l, int rank)
     key_int(t, "global_steps", l.step);
     key_int(t, "dp_world_size", l.ranks);
     key(t, "ds_version");
-    key(t, "0.19.8");
+    key(t, l.version ? l.version : "0.19.8");
+    key(t, "optimizer");
+    PUT(&t->pickle, "N");
     key(t, "s"); /* a client's key that a parameter has too */
     key(t, "corpus");
     key(t, "ds_config");
@@ -399,6 +408,18 @@ static void write_model(const char *path, layout l, int rank)
     key(t, "round_robin_gradients");
     put(&t->pickle, l.reversed ? "\x88" : "\x89", 1);
     end_dict(t);
+    if (l.added) {
+        key(t, "bf16");
+        begin_dict(t);
+        key(t, "enabled");
+        PUT(&t->pickle, "\x88");
+        end_dict(t);
+        key(t, "data_types");
+        begin_dict(t);
+        key(t, "grad_accum_dtype");
+        key(t, l.added);
+        end_dict(t);
+    }
     end_dict(t);
     end_dict(t);
     write_torch_as(path, saved_as, t);
@@ -502,6 +523,40 @@ START_TEST(every_stage_and_world_is_put_together)
                 ck_assert_msg(result.ok, "stage %d, %d ranks", stage, ranks);
                 anew();
             }
+}
+END_TEST
+
+START_TEST(masters_that_keep_their_padding)
+{
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+        write_all((layout){.stage = 1, .ranks = ranks, .step = 7, .bf16 = true, .added = "fp32"});
+        opens(folder);
+        expect_all();
+        ck_assert_int_eq(ckpt_verify(folder, NULL, &result, NULL, &err), CKPT_OK);
+        ck_assert_msg(result.ok, "%d ranks", ranks);
+        anew();
+    }
+}
+END_TEST
+
+/* DeepSpeed 0.18.2 with stage 1, bf16 and gradients in float32: there is a model's file, and none of the optimizer. */
+START_TEST(a_version_that_wrote_no_optimizer_is_named)
+{
+    static const struct {
+        layout l;
+        const char *says;
+    } all[] = {
+        {{.stage = 1, .ranks = 2, .step = 7, .version = "0.18.2", .added = "fp32"}, "DeepSpeed 0.18.2 writes none"},
+        {{.stage = 2, .ranks = 2, .step = 7, .version = "0.18.2", .added = "fp32"}, "Copy them from"},
+        {{.stage = 1, .ranks = 2, .step = 7, .version = "0.18.2", .added = "bf16"}, "Copy them from"},
+        {{.stage = 1, .ranks = 2, .step = 7, .version = "0.18.2"}, "Copy them from"},
+        {{.stage = 1, .ranks = 2, .step = 7, .added = "fp32"}, "Copy them from"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        write_model(model_path(1, 0), all[i].l, 0);
+        fails(folder, CKPT_E_DAMAGED, all[i].says);
+        anew();
+    }
 }
 END_TEST
 
@@ -1246,6 +1301,8 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, begin_here, teardown);
     tcase_add_test(t, every_stage_and_world_is_put_together);
+    tcase_add_test(t, masters_that_keep_their_padding);
+    tcase_add_test(t, a_version_that_wrote_no_optimizer_is_named);
     tcase_add_test(t, values_are_those_of_the_files);
     tcase_add_test(t, the_optimizers_order_is_its_own);
     tcase_add_test(t, it_becomes_a_file_of_torch);
