@@ -127,11 +127,30 @@ static ckpt_status read_model(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *
             "where it was saved, or take another checkpoint",
             d->below);
     d->model.name = name;
-    status = ckpt__ds_read(d, name, &d->model.root, err);
+    ckpt_error why = CKPT_ERROR_INIT;
+    status = ckpt__ds_read(d, name, &d->model.root, &why);
+    if (status == CKPT_E_FORMAT) /* it has the name of one, and is none: cut to nothing, mostly */
+        status = ckpt__fail(err, CKPT_E_DAMAGED, name, "%s", why.message);
+    else if (status < 0 && err)
+        *err = why;
     if (status == CKPT_OK && d->model.root->kind != CKPT_V_DICT)
         status = ckpt__fail(err, CKPT_E_FORMAT, name, "it is no dict, where a model's file of DeepSpeed is expected");
     d->model.there = status == CKPT_OK;
     return status;
+}
+
+/* The findings go with what could not be read: the error says of the first file what is wrong with it. */
+static ckpt_status none_is_read(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    const ckpt_value *root;
+    const char *name = NULL;
+    for (int64_t r = 0; !name && r <= tag->highest; r++)
+        name = tag->optim[r];
+    const ckpt_status status = name ? ckpt__ds_read(d, name, &root, &why) : CKPT_OK;
+    return ckpt__fail(err, status == CKPT_E_MISMATCH ? status : CKPT_E_DAMAGED, d->label,
+                      "no file of the optimizer can be read, and stage 3 has the weights there: %s%s%s",
+                      name ? name : "", status < 0 ? ": " : "", status < 0 ? why.message : "");
 }
 
 static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
@@ -139,10 +158,7 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
     ckpt_status status = ckpt__ds_read_ranks(d, tag, err);
     if (status == CKPT_OK && !d->first) { /* all are damaged, which was said: the weights are left */
         d->stage = tag->models ? 2 : 3;
-        return d->stage == 2 ? ckpt__ds_weights(d, err)
-                             : ckpt__fail(err, CKPT_E_DAMAGED, d->label,
-                                          "no file of the optimizer can be read, and stage 3 has the "
-                                          "weights there");
+        return d->stage == 2 ? ckpt__ds_weights(d, err) : none_is_read(d, tag, err);
     }
     if (status == CKPT_OK)
         status = ckpt__ds_lay_out(d, err);

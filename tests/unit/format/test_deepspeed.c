@@ -653,6 +653,20 @@ START_TEST(a_rank_without_its_file_is_named)
 }
 END_TEST
 
+/* What verify says: no, and why. */
+static void finds(const char *code, const char *words)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    ck_assert_ptr_nonnull(report);
+    ck_assert_int_eq(ckpt_verify(folder, NULL, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert(!result.ok);
+    const ckpt_finding *f = ckpt_report_find(report, code, NULL);
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && f->file && strstr(f->message, words), "%s: %s", code,
+                  f ? f->message : "not found");
+    ckpt_report_free(report);
+}
+
 START_TEST(files_of_several_saves_do_not_mix)
 {
     static const struct {
@@ -668,11 +682,21 @@ START_TEST(files_of_several_saves_do_not_mix)
         write_all((layout){.stage = 2, .ranks = 2, .step = 7});
         write_optim(optim_path(1), cases[i].other, cases[i].rank);
         fails(folder, CKPT_E_MISMATCH, cases[i].words);
+        finds("mixed-files", cases[i].words);
         anew();
     }
     write_all((layout){.stage = 3, .ranks = 2, .step = 7});
     write_optim(optim_path(1), (layout){.stage = 3, .ranks = 2, .step = 7}, 0);
     fails(folder, CKPT_E_MISMATCH, "byte for byte those of rank 0");
+    anew();
+    saved_as =
+        "zero_pp_rank_9_mp_rank_00_optim_states"; /* both were exchanged: nothing is left, and the first says why */
+    write_optim(optim_path(0), (layout){.stage = 3, .ranks = 2, .step = 7}, 0);
+    write_optim(optim_path(1), (layout){.stage = 3, .ranks = 2, .step = 7}, 1);
+    saved_as = "archive";
+    write_model(model_path(3, 0), (layout){.stage = 3, .ranks = 2, .step = 7}, 0);
+    write_model(model_path(3, 1), (layout){.stage = 3, .ranks = 2, .step = 7}, 1);
+    finds("mixed-files", "it was saved as zero_pp_rank_9");
     anew();
     write_all((layout){.stage = 3, .ranks = 2, .step = 7});
     write_model(model_path(3, 1), (layout){.stage = 3, .ranks = 2, .step = 6}, 1);
@@ -766,6 +790,9 @@ START_TEST(a_file_that_is_cut_off_is_named)
     expect_model();
     ck_assert_int_eq(unlink(model_path(2, 0)), 0);
     fails(folder, CKPT_E_DAMAGED, "mp_rank_00_model_states.pt is missing");
+    write_model(model_path(2, 0), (layout){.stage = 2, .ranks = 2, .step = 7}, 0);
+    ck_assert_int_eq(truncate(model_path(2, 0), 0), 0);
+    fails(folder, CKPT_E_DAMAGED, "the file is empty");
     anew();
     write_all((layout){.stage = 2, .ranks = 2, .step = 7});
     unlink(optim_path(0));
