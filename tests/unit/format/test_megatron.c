@@ -396,7 +396,9 @@ static void write_flat(const part *p)
     put_int(b, 0);
     PUT(b, "}(");
     put_str(b, "exp_avg");
-    torch_tensor(t, 1, 6, 0, (float)(p->tp * 10));
+    torch_tensor(t, 1, 6, 0, (float)(p->tp * 10 + p->pp * 100 + p->ep * 1000));
+    put_str(b, "param");
+    torch_tensor(t, 1, 6, 0, (float)(p->tp * 10 + p->pp * 100 + p->ep * 1000 + 1));
     PUT(b, "uu");
     write_torch(rank_path(p, "distrib_optim.pt"), t);
 }
@@ -521,6 +523,17 @@ START_TEST(what_a_rank_has_alone_says_which)
     ck_assert_int_eq(tensor_named("distrib_optim.mp_rank_01.0.exp_avg", &number)->role, CKPT_ROLE_EXP_AVG);
     ck_assert_ptr_nonnull(strstr(finding("layout-unknown")->message, "in no file"));
     ck_assert_ptr_nonnull(finding("file-ignored")); /* step 5 */
+    const part first = {.tps = 2, .pps = 1, .distributed = true, .iteration = 6};
+    char from[300];
+    snprintf(from, sizeof from, "%s", rank_path(&first, "distrib_optim.pt"));
+    const part second = {.tp = 1, .tps = 2, .pps = 1, .distributed = true, .iteration = 6};
+    ck_assert_int_eq(unlink(rank_path(&second, "distrib_optim.pt")), 0);
+    ck_assert_int_eq(link(from, rank_path(&second, "distrib_optim.pt")), 0);
+    fails(folder, CKPT_E_MISMATCH, "the same buffers as the one in mp_rank_00");
+    snprintf(from, sizeof from, "%s", rank_path(&second, MODEL));
+    ck_assert_int_eq(unlink(rank_path(&second, "distrib_optim.pt")), 0);
+    ck_assert_int_eq(link(from, rank_path(&second, "distrib_optim.pt")), 0);
+    fails(folder, CKPT_E_MISMATCH, "it holds a model");
 }
 END_TEST
 
