@@ -382,7 +382,8 @@ typedef struct ckpt__doctor_paths {
 typedef struct ckpt__mesh_asked {
     int64_t world; /* ranks; 0: not said */
     int64_t dp, tp,
-        pp;       /* data parallel ranks (cp and sp among them, which share that state), ...; 0: no mesh was said */
+        pp;       /* data parallel ranks (cp, sp and ep among them, which share that state), ...; 0: no mesh was said */
+    int64_t ep;   /* expert parallel ranks, which are data parallel ones, too; 0: not said */
     size_t count; /* axes; 0: no mesh was said */
     int64_t sizes[16];
     ckpt_str names[16]; /* in the options' text */

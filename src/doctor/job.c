@@ -211,6 +211,23 @@ static const char *sharding_of(const ckpt__examination *p)
     return NULL;
 }
 
+/* Expert-parallel ranks, as Megatron's arguments say; of a version that knows none 1. 0: not told. */
+static int64_t experts_of(const ckpt__examination *p)
+{
+    const ckpt_value *args = root_value(p, "args"),
+                     *v = args ? ckpt_value_get(args, "expert_model_parallel_size") : NULL;
+    if (args && !v && p->inside == CKPT__IN_MEGATRON)
+        return 1;
+    return v && v->kind == CKPT_V_INT && v->integer > 0 ? v->integer : 0;
+}
+
+static void put_sizes(char *out, size_t size, int64_t tp, int64_t pp, int64_t ep)
+{
+    int n = snprintf(out, size, "tp=%lld,pp=%lld", (long long)tp, (long long)pp);
+    if (ep > 0 && n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, ",ep=%lld", (long long)ep);
+}
+
 /* Random states of ranks: "rng_state/shard_0.1_1.2". */
 static bool has_rng(const ckpt__rank_states *ranks)
 {
@@ -234,9 +251,11 @@ static void compare_parallel(ckpt__examination *p, const ckpt__rank_states *rank
                           "as many ranks cannot be so divided: say the mesh");
         return;
     }
-    snprintf(before, sizeof before, "tp=%lld,pp=%lld", (long long)job->tp, (long long)job->pp);
-    snprintf(after, sizeof after, "tp=%lld,pp=%lld", (long long)asked->tp, (long long)asked->pp);
-    bool other = asked->count && job->tp > 0 && (asked->tp != job->tp || asked->pp != job->pp);
+    const int64_t experts = asked->ep > 0 ? experts_of(p) : 0; /* 0: not asked, or not told */
+    put_sizes(before, sizeof before, job->tp, job->pp, experts);
+    put_sizes(after, sizeof after, asked->tp, asked->pp, experts > 0 ? asked->ep : 0);
+    bool other = asked->count && job->tp > 0 &&
+                 (asked->tp != job->tp || asked->pp != job->pp || (experts > 0 && asked->ep != experts));
     bool fixed = kind && strcmp(kind, "fully_reshardable") != 0 && strcmp(kind, "fully_sharded_model_space") != 0;
     if (asked->count && job->tp == 0 && fixed)
         ckpt__doctor_note(
