@@ -193,6 +193,7 @@ typedef enum ckpt__fact {
     CKPT__WRONG_LATEST,       /* it names no folder with files */
     CKPT__UNIVERSAL_LEFT,     /* {a}: tensors that a universal checkpoint has, and nobody loads */
     CKPT__UNIVERSAL_GROUPS,   /* {a} groups, with stage 3 */
+    CKPT__UNIVERSAL_MAX,      /* {a} parameters have no max_exp_avg_sq, and a group says amsgrad */
     CKPT__UNIVERSAL_ASKED,    /* it is universal, and the loader is not; or the other way round */
     CKPT__INSIDE_SCHEDULER    /* the HF Trainer, with DeepSpeed: no scheduler.pt, which nothing else has */
 } ckpt__fact;

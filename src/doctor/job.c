@@ -364,6 +364,21 @@ static bool is_frozen(const ckpt__examination *p, ckpt_str name)
     return none_of_it;
 }
 
+/* Parameters that have exp_avg, and no max_exp_avg_sq, of an optimizer that needs it: ds_to_universal.py takes exp_avg, exp_avg_sq and
+ * step alone. */
+static int64_t without_max(const ckpt__examination *p)
+{
+    bool amsgrad = false;
+    int64_t left = 0;
+    for (size_t i = 0; i < p->group_count; i++)
+        amsgrad = amsgrad || ckpt__doctor_real(ckpt__doctor_hyper(p, &p->groups[i], "amsgrad", NULL)) != 0;
+    for (size_t i = 0; amsgrad && i < p->index->tensor_count; i++) {
+        const ckpt_role role = p->index->tensors[i].info.role;
+        left += role == CKPT_ROLE_EXP_AVG ? 1 : role == CKPT_ROLE_MAX_EXP_AVG_SQ ? -1 : 0;
+    }
+    return left > 0 ? left : 0;
+}
+
 /* Buffers and frozen parameters lie in the model's file, which is not read under load_universal; of several groups stage 3 takes one. */
 static void check_universal(ckpt__examination *p)
 {
@@ -381,6 +396,9 @@ static void check_universal(ckpt__examination *p)
                           NULL);
     if (p->index->job.zero == 3 && p->group_count > 1)
         note(p, CKPT__UNIVERSAL_GROUPS, (int64_t)p->group_count, 0, NULL);
+    const int64_t without = without_max(p);
+    if (without > 0)
+        note(p, CKPT__UNIVERSAL_MAX, without, 0, NULL);
 }
 
 /* What the engine does with `latest`. False: the loader is not the one of this kind, and nothing more is to be said. */
