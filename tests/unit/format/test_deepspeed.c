@@ -197,6 +197,8 @@ static void put_states(torch_file *t, const layout *l, int rank)
     end_dict(t);
 }
 
+static bool amsgrad; /* what the groups say */
+
 static void put_groups(torch_file *t, const layout *l)
 {
     int next = 0;
@@ -205,6 +207,8 @@ static void put_groups(torch_file *t, const layout *l)
         begin_dict(t);
         key(t, "lr");
         torch_float(t, 0.5 + g);
+        key(t, "amsgrad");
+        put(&t->pickle, amsgrad ? "\x88" : "\x89", 1);
         key(t, "params");
         PUT(&t->pickle, "](");
         put_int(&t->pickle, next++);
@@ -1101,6 +1105,28 @@ START_TEST(a_universal_checkpoint_with_others_masters_is_told)
 }
 END_TEST
 
+/* ds_to_universal.py takes no max_exp_avg_sq: the first step of AMSGrad misses it. */
+START_TEST(a_universal_checkpoint_of_amsgrad_lacks_its_maximum)
+{
+    for (int i = 0; i < 4; i++) {
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+        ckpt_report *report = ckpt_report_new();
+        amsgrad = i % 2;
+        write_universal(i < 2 ? 2 : 3);
+        amsgrad = false;
+        opens(folder);
+        ck_assert_int_ge(ckpt_doctor(reader, NULL, &result, report, &err), 0);
+        bool said = false;
+        for (size_t k = 0; k < ckpt_report_count(report); k++)
+            said = said || strstr(ckpt_report_get(report, k)->message, "5 of the parameters have no max_exp_avg_sq");
+        ck_assert_int_eq(said, i % 2);
+        ck_assert_int_eq(result.outcome == CKPT_OUTCOME_FAILS_AT_STEP, i % 2);
+        ckpt_report_free(report);
+        anew();
+    }
+}
+END_TEST
+
 START_TEST(a_universal_checkpoint_is_whole)
 {
     for (int stage = 1; stage <= 3; stage++) {
@@ -1343,6 +1369,7 @@ int main(void)
     tcase_add_test(t, files_beside_the_tag_go_along);
     tcase_add_test(t, ranks_load_their_own_parts);
     tcase_add_test(t, a_trainers_save_that_was_cut_short);
+    tcase_add_test(t, a_universal_checkpoint_of_amsgrad_lacks_its_maximum);
     tcase_add_test(t, a_universal_checkpoint_is_whole);
     tcase_add_test(t, a_universal_checkpoint_with_others_masters_is_told);
     tcase_add_test(t, what_is_not_read_is_refused_by_name);
