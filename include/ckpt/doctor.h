@@ -69,7 +69,7 @@ typedef struct ckpt_doctor_options {
     ckpt_progress progress;   /* of that */
     const char *assume_order; /* a known order of the optimizer's parameters, by its name (ckpt-map(5)); NULL: none */
     /* "dp=2,tp=2": how the ranks that resume divide the work, slowest axis first; NULL: not said. Axes: dp (or dp_replicate, dp_shard,
-     * fsdp), tp, pp, cp, sp. Their product is the world's size. */
+     * fsdp), tp, pp, ep, cp, sp. Their product is the world's size. */
     const char *mesh;
 } ckpt_doctor_options;
 #define CKPT_DOCTOR_OPTIONS_INIT CKPT_SIZED(ckpt_doctor_options)

@@ -6,7 +6,7 @@
  * mmengine/runner/runner.py (save_checkpoint), ultralytics/engine/trainer.py (save_model), fairseq/trainer.py (state_dict),
  * timm/utils/checkpoint_saver.py, detectron2/engine/train_loop.py and defaults.py, fvcore/common/checkpoint.py, espnet2/
  * train/trainer.py, ignite/engine/engine.py (state_dict), nanoGPT/train.py, vision/references, examples/imagenet/main.py,
- * whisper/__init__.py, VAR/train.py. */
+ * torchtune/training/checkpointing/_checkpoint_client.py (TrainingProgress), whisper/__init__.py, VAR/train.py. */
 #include "anatomy/producer.h"
 #include "format/table.h"
 
@@ -124,6 +124,8 @@ const ckpt__producer_row ckpt__producer_rows[] = {
       .signs = { "trainer/epoch_length:int", "trainer/iteration:int", "trainer/max_epochs" } },
     { { "ESPnet", CKPT_LOADER_TORCH, .epoch = "reporter/epoch", .resume = LOAD },
       .signs = { "model:weights", "reporter/stats:dict", "reporter/epoch:int", "optimizers:list", "schedulers:list" } },
+    { { "torchtune", CKPT_LOADER_TORCH, .step = "steps_run", .epoch = "epochs_run", .resume = LOAD },
+      .signs = { "seed:int", "epochs_run:int", "total_epochs:int" } },
     { { "Whisper", CKPT_LOADER_TORCH, .resume = "whisper.load_model(\"{path}\")" },
       .signs = { "dims/n_mels:int", "dims/n_audio_ctx:int", "model_state_dict:weights" }, .only = "dims model_state_dict" },
 };

@@ -193,6 +193,7 @@ typedef enum ckpt__fact {
     CKPT__WRONG_LATEST,       /* it names no folder with files */
     CKPT__UNIVERSAL_LEFT,     /* {a}: tensors that a universal checkpoint has, and nobody loads */
     CKPT__UNIVERSAL_GROUPS,   /* {a} groups, with stage 3 */
+    CKPT__UNIVERSAL_MAX,      /* {a} parameters have no max_exp_avg_sq, and a group says amsgrad */
     CKPT__UNIVERSAL_ASKED,    /* it is universal, and the loader is not; or the other way round */
     CKPT__INSIDE_SCHEDULER    /* the HF Trainer, with DeepSpeed: no scheduler.pt, which nothing else has */
 } ckpt__fact;
@@ -382,7 +383,8 @@ typedef struct ckpt__doctor_paths {
 typedef struct ckpt__mesh_asked {
     int64_t world; /* ranks; 0: not said */
     int64_t dp, tp,
-        pp;       /* data parallel ranks (cp and sp among them, which share that state), ...; 0: no mesh was said */
+        pp;       /* data parallel ranks (cp, sp and ep among them, which share that state), ...; 0: no mesh was said */
+    int64_t ep;   /* expert parallel ranks, which are data parallel ones, too; 0: not said */
     size_t count; /* axes; 0: no mesh was said */
     int64_t sizes[16];
     ckpt_str names[16]; /* in the options' text */

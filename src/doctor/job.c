@@ -211,6 +211,23 @@ static const char *sharding_of(const ckpt__examination *p)
     return NULL;
 }
 
+/* Expert-parallel ranks, as Megatron's arguments say; of a version that knows none 1. 0: not told. */
+static int64_t experts_of(const ckpt__examination *p)
+{
+    const ckpt_value *args = root_value(p, "args"),
+                     *v = args ? ckpt_value_get(args, "expert_model_parallel_size") : NULL;
+    if (args && !v && p->inside == CKPT__IN_MEGATRON)
+        return 1;
+    return v && v->kind == CKPT_V_INT && v->integer > 0 ? v->integer : 0;
+}
+
+static void put_sizes(char *out, size_t size, int64_t tp, int64_t pp, int64_t ep)
+{
+    int n = snprintf(out, size, "tp=%lld,pp=%lld", (long long)tp, (long long)pp);
+    if (ep > 0 && n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, ",ep=%lld", (long long)ep);
+}
+
 /* Random states of ranks: "rng_state/shard_0.1_1.2". */
 static bool has_rng(const ckpt__rank_states *ranks)
 {
@@ -234,9 +251,11 @@ static void compare_parallel(ckpt__examination *p, const ckpt__rank_states *rank
                           "as many ranks cannot be so divided: say the mesh");
         return;
     }
-    snprintf(before, sizeof before, "tp=%lld,pp=%lld", (long long)job->tp, (long long)job->pp);
-    snprintf(after, sizeof after, "tp=%lld,pp=%lld", (long long)asked->tp, (long long)asked->pp);
-    bool other = asked->count && job->tp > 0 && (asked->tp != job->tp || asked->pp != job->pp);
+    const int64_t experts = asked->ep > 0 ? experts_of(p) : 0; /* 0: not asked, or not told */
+    put_sizes(before, sizeof before, job->tp, job->pp, experts);
+    put_sizes(after, sizeof after, asked->tp, asked->pp, experts > 0 ? asked->ep : 0);
+    bool other = asked->count && job->tp > 0 &&
+                 (asked->tp != job->tp || asked->pp != job->pp || (experts > 0 && asked->ep != experts));
     bool fixed = kind && strcmp(kind, "fully_reshardable") != 0 && strcmp(kind, "fully_sharded_model_space") != 0;
     if (asked->count && job->tp == 0 && fixed)
         ckpt__doctor_note(
@@ -345,6 +364,21 @@ static bool is_frozen(const ckpt__examination *p, ckpt_str name)
     return none_of_it;
 }
 
+/* Parameters that have exp_avg, and no max_exp_avg_sq, of an optimizer that needs it: ds_to_universal.py takes exp_avg, exp_avg_sq and
+ * step alone. */
+static int64_t without_max(const ckpt__examination *p)
+{
+    bool amsgrad = false;
+    int64_t left = 0;
+    for (size_t i = 0; i < p->group_count; i++)
+        amsgrad = amsgrad || ckpt__doctor_real(ckpt__doctor_hyper(p, &p->groups[i], "amsgrad", NULL)) != 0;
+    for (size_t i = 0; amsgrad && i < p->index->tensor_count; i++) {
+        const ckpt_role role = p->index->tensors[i].info.role;
+        left += role == CKPT_ROLE_EXP_AVG ? 1 : role == CKPT_ROLE_MAX_EXP_AVG_SQ ? -1 : 0;
+    }
+    return left > 0 ? left : 0;
+}
+
 /* Buffers and frozen parameters lie in the model's file, which is not read under load_universal; of several groups stage 3 takes one. */
 static void check_universal(ckpt__examination *p)
 {
@@ -362,6 +396,9 @@ static void check_universal(ckpt__examination *p)
                           NULL);
     if (p->index->job.zero == 3 && p->group_count > 1)
         note(p, CKPT__UNIVERSAL_GROUPS, (int64_t)p->group_count, 0, NULL);
+    const int64_t without = without_max(p);
+    if (without > 0)
+        note(p, CKPT__UNIVERSAL_MAX, without, 0, NULL);
 }
 
 /* What the engine does with `latest`. False: the loader is not the one of this kind, and nothing more is to be said. */

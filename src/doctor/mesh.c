@@ -6,12 +6,12 @@
 /* The axes that there are, and what each divides. */
 static const struct {
     const char *name;
-    char what; /* 'd': the data, 't', 'p' */
-} axes[] = {{"dp", 'd'}, {"dp_replicate", 'd'}, {"dp_shard", 'd'}, {"fsdp", 'd'},
-            {"cp", 'd'}, {"sp", 'd'},           {"tp", 't'},       {"pp", 'p'}};
+    char what; /* 'd': the data, 'e': the data, and experts among them, 't', 'p' */
+} axes[] = {{"dp", 'd'}, {"dp_replicate", 'd'}, {"dp_shard", 'd'}, {"fsdp", 'd'}, {"cp", 'd'},
+            {"sp", 'd'}, {"ep", 'e'},           {"tp", 't'},       {"pp", 'p'}};
 
 static const char expected[] =
-    "say it as \"dp=2,tp=2\", slowest axis first; axes are dp (or dp_replicate, dp_shard, fsdp), tp, pp, cp and sp";
+    "say it as \"dp=2,tp=2\", slowest axis first; axes are dp (or dp_replicate, dp_shard, fsdp), tp, pp, ep, cp and sp";
 
 static ckpt_status refuse(const char *mesh, const char *path, const char *why, ckpt_str part, ckpt_error *err)
 {
@@ -44,7 +44,8 @@ static ckpt_status take_axis(ckpt__mesh_asked *m, ckpt_str part, const char *mes
     m->names[m->count] = name;
     m->sizes[m->count++] = size;
     m->world *= size;
-    *(axes[kind].what == 'd' ? &m->dp : axes[kind].what == 't' ? &m->tp : &m->pp) *= size;
+    *(axes[kind].what == 't' ? &m->tp : axes[kind].what == 'p' ? &m->pp : &m->dp) *= size;
+    m->ep = axes[kind].what == 'e' ? size : m->ep;
     return CKPT_OK;
 }
 

@@ -171,6 +171,12 @@ const ckpt__row ckpt__rows_job[] = {
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "universal-incomplete",
      .message = "the optimizer has {a} groups: stage 3 copies the settings of the first into all (lr, weight_decay), without a word",
      .fix = "after load_checkpoint set the groups' lr and weight_decay anew in engine.optimizer.optimizer.param_groups"},
+    {.fact = CKPT__UNIVERSAL_MAX, .inside = CKPT__IN_UNIVERSAL, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
+     .outcome = CKPT_OUTCOME_FAILS_AT_STEP, .code = "universal-incomplete",
+     .message = "a group says amsgrad=True, and {a} of the parameters have no max_exp_avg_sq, which ds_to_universal.py leaves out: KeyError "
+                "(\"max_exp_avg_sq\") at the first step",
+     .fix = "go on from the checkpoint that it was made of, over as many ranks; or take that one to a file of torch, which keeps max_exp_avg_sq: "
+            "ckpt-migrate --to torch"},
     {.fact = CKPT__INSIDE_SCHEDULER, .inside = CKPT__IN_DEEPSPEED | CKPT__IN_UNIVERSAL, .loaders = CKPT__L_HF, .evidence = CKPT__SOURCE,
      .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-file-missing",
      .message = "scheduler.pt is not there, which the Trainer reads where the scheduler is not DeepSpeed's own: FileNotFoundError",

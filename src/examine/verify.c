@@ -197,6 +197,15 @@ static ckpt_reader_options reader_options(const ckpt_verify_options *o)
     return options;
 }
 
+static const char mixed_fix[] = "take all files from one save, each under the name that it was saved with";
+
+/* The files are those of several saves, ranks or runs: none of them need be damaged, and together they are no checkpoint. */
+static ckpt_status is_mixed(ckpt__verifier *v, const ckpt_error *why, ckpt_error *err)
+{
+    return ckpt__verifier_wrong(v, "mixed-files", NULL, *why->object ? why->object : NULL, mixed_fix, why->message,
+                                err);
+}
+
 /* Opens, and checks what could be opened. A damaged structure is an answer, not an error; of several files, each that is
  * damaged is, and the others are checked. */
 static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_verify_options *o, ckpt_error *err)
@@ -209,6 +218,8 @@ static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_v
         const char *code = ckpt__damage_code(why.message);
         return ckpt__verifier_wrong(v, code, NULL, why.object, ckpt__damage_fix(code), why.message, err);
     }
+    if (status == CKPT_E_MISMATCH)
+        return is_mixed(v, &why, err);
     if (status < 0) {
         if (err)
             *err = why;
@@ -270,12 +281,17 @@ static ckpt_status verify_ranks(ckpt__verifier *v, const char *path, const ckpt_
     ckpt_reader *reader = NULL;
     ckpt_reader_options options = reader_options(o);
     ckpt_report *report = ckpt_report_new();
+    ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status =
-        report ? ckpt_reader_open(path, &options, &reader, err) : ckpt__fail_memory(err, "the report", 0);
+        report ? ckpt_reader_open(path, &options, &reader, &why) : ckpt__fail_memory(&why, "the report", 0);
+    bool ok = status != CKPT_E_MISMATCH;
+    ckpt_report_clear(v->report);
     if (status == CKPT_E_DAMAGED) /* the part that is says so itself */
         status = CKPT_OK;
-    ckpt_report_clear(v->report);
-    bool ok = true;
+    else if (!ok)
+        status = is_mixed(v, &why, err);
+    else if (status < 0 && err)
+        *err = why;
     ckpt_verify_options each = *o;
     each.also = NULL;
     each.also_count = 0;

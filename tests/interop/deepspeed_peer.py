@@ -36,6 +36,7 @@ KILLS = int(os.environ.get("DEEPSPEED_KILLS", 4))
 CASES = {
     "zero1-fp32-2": dict(stage=1, world=2),
     "zero1-bf16-4": dict(stage=1, world=4, dtype="bf16"),
+    "zero1-bf16-3-fp32-gradients": dict(stage=1, world=3, dtype="bf16", more=dict(data_types=dict(grad_accum_dtype="fp32"))),
     "zero2-fp32-1": dict(stage=2, world=1, frozen=True),
     "zero2-bf16-3-frozen": dict(stage=2, world=3, dtype="bf16", frozen=True, groups=1),
     "zero2-bf16-2-round-robin": dict(stage=2, world=2, dtype="bf16", zero=dict(round_robin_gradients=True)),
@@ -75,14 +76,14 @@ def config(case):
              zero_force_ds_cpu_optimizer=False, steps_per_print=10 ** 9, zero_optimization=dict(stage=case["stage"], **case.get("zero", {})))
     if "dtype" in case:
         c[case["dtype"]] = dict(enabled=True)
-    return c
+    return dict(c, **case.get("more", {}))
 
 
 def states(engine, p, stage):
     """The whole master and moments of one parameter, from the live processes."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
     opt = engine.optimizer
-    if stage == 3:
+    if stage == 3 or type(opt).__name__ == "BF16_Optimizer":
         return dict(fp32=safe_get_full_fp32_param(p), exp_avg=safe_get_full_optimizer_state(p, "exp_avg"),
                     exp_avg_sq=safe_get_full_optimizer_state(p, "exp_avg_sq"))
     g, k = next((g, k) for g, group in enumerate(opt.round_robin_bit16_groups) for k, q in enumerate(group) if q is p)

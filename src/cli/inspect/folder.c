@@ -508,8 +508,8 @@ void folder_beside(const command_line *o, const ckpt_reader *reader, json_out *j
     if (j && l.count && l.rows) {
         checkpoints_json(j, l.rows, l.count, IN_FOLDER);
     } else if (l.count && l.rows) {
-        printf("%salso here%s  %zu checkpoint%s\n", cli_style(&o->cli, "bold"), cli_style(&o->cli, "off"), l.count,
-               l.count == 1 ? "" : "s");
+        printf("%s%s%s  %zu checkpoint%s%s\n", cli_style(&o->cli, "bold"), least > 1 ? "in here" : "also here",
+               cli_style(&o->cli, "off"), l.count, l.count == 1 ? "" : "s", least > 1 ? ", that one among them" : "");
         text_table(&l);
     }
     free_list(&l);

@@ -127,11 +127,30 @@ static ckpt_status read_model(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *
             "where it was saved, or take another checkpoint",
             d->below);
     d->model.name = name;
-    status = ckpt__ds_read(d, name, &d->model.root, err);
+    ckpt_error why = CKPT_ERROR_INIT;
+    status = ckpt__ds_read(d, name, &d->model.root, &why);
+    if (status == CKPT_E_FORMAT) /* it has the name of one, and is none: cut to nothing, mostly */
+        status = ckpt__fail(err, CKPT_E_DAMAGED, name, "%s", why.message);
+    else if (status < 0 && err)
+        *err = why;
     if (status == CKPT_OK && d->model.root->kind != CKPT_V_DICT)
         status = ckpt__fail(err, CKPT_E_FORMAT, name, "it is no dict, where a model's file of DeepSpeed is expected");
     d->model.there = status == CKPT_OK;
     return status;
+}
+
+/* The findings go with what could not be read: the error says of the first file what is wrong with it. */
+static ckpt_status none_is_read(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
+{
+    ckpt_error why = CKPT_ERROR_INIT;
+    const ckpt_value *root;
+    const char *name = NULL;
+    for (int64_t r = 0; !name && r <= tag->highest; r++)
+        name = tag->optim[r];
+    const ckpt_status status = name ? ckpt__ds_read(d, name, &root, &why) : CKPT_OK;
+    return ckpt__fail(err, status == CKPT_E_MISMATCH ? status : CKPT_E_DAMAGED, d->label,
+                      "no file of the optimizer can be read, and stage 3 has the weights there: %s%s%s",
+                      name ? name : "", status < 0 ? ": " : "", status < 0 ? why.message : "");
 }
 
 static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *err)
@@ -139,10 +158,7 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
     ckpt_status status = ckpt__ds_read_ranks(d, tag, err);
     if (status == CKPT_OK && !d->first) { /* all are damaged, which was said: the weights are left */
         d->stage = tag->models ? 2 : 3;
-        return d->stage == 2 ? ckpt__ds_weights(d, err)
-                             : ckpt__fail(err, CKPT_E_DAMAGED, d->label,
-                                          "no file of the optimizer can be read, and stage 3 has the "
-                                          "weights there");
+        return d->stage == 2 ? ckpt__ds_weights(d, err) : none_is_read(d, tag, err);
     }
     if (status == CKPT_OK)
         status = ckpt__ds_lay_out(d, err);
@@ -157,6 +173,22 @@ static ckpt_status read_zero(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *e
     return status == CKPT_OK ? ckpt__ds_states_fill(d, err) : status;
 }
 
+/* DeepSpeed 0.18.1 and 0.18.2 take the optimizer of bf16 without ZeRO for that configuration (BFLOAT16 and DDP_BFLOAT16 are one text there), and
+ * save its state nowhere: the model's file says None of it, and the ranks have no files. */
+static bool wrote_none(const ckpt_value *model, int64_t stage)
+{
+    const ckpt_value *config = ckpt_value_get(model, "ds_config"), *own = ckpt_value_get(model, "optimizer"),
+                     *version = ckpt_value_get(model, "ds_version"),
+                     *enabled = ckpt_value_get(ckpt_value_get(config, "bf16"), "enabled"),
+                     *added = ckpt_value_get(ckpt_value_get(config, "data_types"), "grad_accum_dtype");
+    enabled = enabled ? enabled : ckpt_value_get(ckpt_value_get(config, "bfloat16"), "enabled");
+    return stage == 1 && own && own->kind == CKPT_V_NONE && enabled && enabled->kind == CKPT_V_BOOL &&
+           enabled->boolean && added && added->kind == CKPT_V_STR &&
+           (ckpt__str_is(added->text, "fp32") || ckpt__str_is(added->text, "float32")) && version &&
+           version->kind == CKPT_V_STR &&
+           (ckpt__str_is(version->text, "0.18.1") || ckpt__str_is(version->text, "0.18.2"));
+}
+
 /* ZeRO is on, and no file of the optimizer is there. */
 static ckpt_status read_alone(ckpt__ds *d, ckpt_error *err)
 {
@@ -164,7 +196,17 @@ static ckpt_status read_alone(ckpt__ds *d, ckpt_error *err)
     const int64_t stage = ckpt__ds_int(ckpt_value_get(zero, "stage"));
     ckpt_error why = CKPT_ERROR_INIT;
     ckpt_status status = CKPT_OK;
-    if (stage > 0) {
+    if (stage > 0 && wrote_none(d->model.root, stage)) {
+        ckpt__fail(
+            &why, CKPT_E_DAMAGED, d->label,
+            "%s*_optim_states.pt is missing, with the masters and the optimizer's state: DeepSpeed %.*s writes none with "
+            "ZeRO stage 1, bf16 and gradients in float32 (data_types.grad_accum_dtype), and cannot load this again. "
+            "ckpt-migrate --salvage keeps the weights, in bfloat16; save with a newer version, or without "
+            "grad_accum_dtype",
+            d->below, (int)ckpt_value_get(d->model.root, "ds_version")->text.size,
+            ckpt_value_get(d->model.root, "ds_version")->text.data);
+        status = ckpt__ds_lack(d, d->label, CKPT_E_DAMAGED, &why, err);
+    } else if (stage > 0) {
         ckpt__fail(
             &why, CKPT_E_DAMAGED, d->label,
             "%s*_optim_states.pt is missing, with the masters and the optimizer's state of all ranks (ZeRO stage %lld). Copy "

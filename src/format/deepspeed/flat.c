@@ -57,10 +57,18 @@ static ckpt_status lay_out_group(ckpt__ds *d, size_t group, size_t *next, uint64
     return CKPT_OK;
 }
 
-/* Padding at the end of a rank's part, which the masters do not have; 0 where older versions do not say it. */
+/* The padding at the end of the ranks' parts, by group, which their masters do not have. NULL: older versions do not say it, or the
+ * masters have it: BF16_Optimizer (stage 1, bf16, gradients that are added up in float32) saves its parts as they are. It says neither
+ * a stage nor a loss scale, which the optimizer of stages 1 and 2 does. */
+static const ckpt_value *trims(const ckpt_value *optimizer)
+{
+    bool bf16 = !ckpt_value_get(optimizer, "zero_stage") && !ckpt_value_get(optimizer, "loss_scaler");
+    return bf16 ? NULL : ckpt_value_get(optimizer, "group_paddings");
+}
+
 static uint64_t trimmed(const ckpt_value *optimizer, size_t group)
 {
-    const ckpt_value *v = ckpt_value_get(optimizer, "group_paddings");
+    const ckpt_value *v = trims(optimizer);
     int64_t n = ckpt__is_list(v) && group < v->item_count ? ckpt__ds_int(v->items[group]) : 0;
     return n > 0 ? (uint64_t)n : 0;
 }
@@ -78,7 +86,7 @@ static ckpt_status check_trim(const ckpt__ds *d, size_t rank, size_t group, uint
 {
     const ckpt_value *optimizer = ckpt__ds_optimizer(&d->optims[rank]);
     uint64_t found, first;
-    if (!ckpt_value_get(optimizer, "group_paddings") || !ckpt__mul(rank, part, &first) ||
+    if (!trims(optimizer) || !ckpt__mul(rank, part, &first) ||
         !length_of(d, ckpt__ds_masters(optimizer), group, &found))
         return CKPT_OK;
     const uint64_t left = end > first ? end - first : 0, expected = left < part ? left : part;

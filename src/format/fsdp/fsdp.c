@@ -418,7 +418,12 @@ static ckpt_status note_flat(ckpt__fsdp *f, ckpt_error *err)
         first = first ? first : t;
         count++;
     }
-    char name[200];
+    char name[200], slices[200] = "";
+    if (f->slices)
+        snprintf(
+            slices, sizeof slices,
+            ". The name%s of %zu parameter%s there, too: what rank_0, rank_1, ... have of one are its elements in that order",
+            f->slices == 1 ? "" : "s", f->slices, f->slices == 1 ? " is" : "s are");
     if (count &&
         !ckpt__report_add(
             f->index->findings, CKPT_SEVERITY_WARNING, "flat-parameters",
@@ -426,8 +431,8 @@ static ckpt_status note_flat(ckpt__fsdp *f, ckpt_error *err)
             "load it with FSDP on as many ranks, wrapped as it was, and save it with SHARDED_STATE_DICT or "
             "FULL_STATE_DICT",
             "%zu tensor%s the flat parameters of FSDP units (LOCAL_STATE_DICT), put together over the ranks: the names "
-            "and shapes of the parameters in them are in no file",
-            count, count == 1 ? " has" : "s are"))
+            "and shapes of the parameters in them are in no file%s",
+            count, count == 1 ? " is" : "s are", slices))
         return ckpt__fsdp_no_memory(err);
     return CKPT_OK;
 }

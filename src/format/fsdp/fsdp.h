@@ -79,6 +79,7 @@ typedef struct ckpt__fsdp {
     ckpt__fsdp_tensor *tensors; /* heap, owned. A TENSOR value of row_count + i is tensors[i] until it is filled */
     size_t tensor_count, tensor_capacity;
     size_t differ; /* values that are not the same on all ranks */
+    size_t slices; /* of them: parameters that are named, and lie in the flat parameters of the ranks */
 } ckpt__fsdp;
 
 ckpt_status ckpt__fsdp_no_memory(ckpt_error *err);

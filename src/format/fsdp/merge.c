@@ -273,6 +273,39 @@ static bool is_replica(const merger *m, const place *at, size_t one, size_t othe
                                     : kind == CKPT__FSDP_OPTIMIZER && is_text(at->key, "state");
 }
 
+/* Does the rank's flat parameter lie in this storage? */
+static bool is_flat_storage(const merger *m, const ckpt__fsdp_file *file, size_t storage)
+{
+    for (const ckpt__shard *s = file->there ? file->shards : NULL; s; s = s->next) {
+        const ckpt_str name = m->f->index->tensors[file->tensors + s->tensor].info.name;
+        for (size_t i = 0; ckpt__str_ends(name, "_flat_param") && i < s->local_count; i++)
+            if (file->storages + s->locals[i].storage == storage)
+                return true;
+    }
+    return false;
+}
+
+/* FSDP1 with use_orig_params names the parameters too, in LOCAL_STATE_DICT: each is what the rank's part of the flat parameter has of
+ * it, in one dimension, and of no element where it has none. */
+static bool is_slice(const merger *m, const place *at)
+{
+    bool viewed = false;
+    for (size_t i = 0; i < m->group->count; i++) {
+        if (!at->values[i])
+            continue;
+        if (at->values[i]->kind != CKPT_V_TENSOR || at->values[i]->tensor >= m->f->row_count)
+            return false;
+        const ckpt__tensor *t = &m->f->index->tensors[at->values[i]->tensor];
+        if (!t->whole || t->info.ndim != 1)
+            return false;
+        const bool views = is_flat_storage(m, &m->group->files[i], t->storage);
+        if (!views && t->info.shape[0] != 0)
+            return false;
+        viewed = viewed || views;
+    }
+    return viewed;
+}
+
 static ckpt_status note_unlike(const merger *m, const place *at, size_t one, size_t other)
 {
     char key[300] = "", name[400];
@@ -324,7 +357,9 @@ static ckpt_status merge_value(const merger *m, const place *at, const ckpt_valu
     }
     if (status == CKPT_OK && is_step(m, at, first, other))
         status = mixed(m, at, first, other);
-    if (status == CKPT_OK && is_replica(m, at, first, other))
+    const bool slice = is_slice(m, at);
+    m->f->slices += slice;
+    if (status == CKPT_OK && !slice && is_replica(m, at, first, other))
         status = note_unlike(m, at, first, other);
     for (size_t i = first; status == CKPT_OK && i < m->group->count; i++)
         if (at->values[i])

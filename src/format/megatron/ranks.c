@@ -157,6 +157,14 @@ static ckpt_status read_flat(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
                        "earlier step; ckpt-migrate --salvage keeps the weights",
                        ckpt__meg_rank_text(m, r, place, sizeof place));
     }
+    if (status == CKPT_OK && ckpt_value_get(part->root, "model")) {
+        ckpt__index_free(part);
+        status = ckpt__fail(
+            &why, CKPT_E_MISMATCH, name,
+            "it holds a model, as %s does, where the optimizer's buffers are expected. Copy it again from where "
+            "it was saved",
+            MODEL);
+    }
     if (status < 0)
         return lack(m, name, status, &why, err);
     r->flat = part->root;
@@ -188,32 +196,47 @@ static ckpt_status read_rank(ckpt__meg *m, ckpt__meg_rank *r, ckpt_error *err)
     return status == CKPT_OK ? read_flat(m, r, err) : status;
 }
 
-/* ---- the same file twice: all its parameters have the CRCs of another's, in the same order */
+/* ---- the same file twice: all its parameters, or all buffers of its optimizer, have the CRCs of another's, in the same order */
 
 typedef struct digest {
     uint64_t crcs; /* FNV-1a of them */
     size_t count, rank;
 } digest;
 
-static void add_digest(const ckpt__meg *m, const ckpt__meg_chunk *c, digest *d)
+static void add_digest(const ckpt__meg *m, size_t tensor, uint32_t least, digest *d)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        const ckpt__tensor *t = &m->index->tensors[c->items[i]];
-        const ckpt__extent *e = t->whole ? &m->index->storages[t->storage].extent : NULL;
-        if (!e || !e->has_crc || t->info.ndim < 2)
-            continue;
-        d->crcs = (d->crcs ^ e->crc) * UINT64_C(1099511628211);
-        d->count++;
-    }
+    const ckpt__tensor *t = &m->index->tensors[tensor];
+    const ckpt__extent *e = t->whole ? &m->index->storages[t->storage].extent : NULL;
+    if (!e || !e->has_crc || t->info.ndim < least)
+        return;
+    d->crcs = (d->crcs ^ e->crc) * UINT64_C(1099511628211);
+    d->count++;
 }
 
-static digest digest_of(const ckpt__meg *m, size_t rank)
+typedef struct flat_digest {
+    const ckpt__meg *m;
+    digest *d;
+} flat_digest;
+
+static int on_flat(void *ctx, const ckpt_visit *visit)
+{
+    const flat_digest *f = ctx;
+    if (visit->value->kind == CKPT_V_TENSOR && visit->value->tensor < f->m->index->tensor_count)
+        add_digest(f->m, visit->value->tensor, 1, f->d);
+    return CKPT_OK;
+}
+
+static ckpt_status digest_of(const ckpt__meg *m, size_t rank, bool flat, digest *d, ckpt_error *err)
 {
     const ckpt__meg_rank *r = &m->ranks[rank];
-    digest d = {UINT64_C(14695981039346656037), 0, rank};
+    *d = (digest){UINT64_C(14695981039346656037), 0, rank};
+    if (flat)
+        return r->there && r->flat ? (ckpt_status)ckpt_value_walk(r->flat, 0, on_flat, &(flat_digest){m, d}, err)
+                                   : CKPT_OK;
     for (size_t v = 0; r->there && v < m->vp; v++)
-        add_digest(m, &r->chunks[v], &d);
-    return d;
+        for (size_t i = 0; i < r->chunks[v].count; i++)
+            add_digest(m, r->chunks[v].items[i], 2, d);
+    return CKPT_OK;
 }
 
 static int by_crcs(const void *a, const void *b)
@@ -224,7 +247,7 @@ static int by_crcs(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static ckpt_status check_doubles(ckpt__meg *m, ckpt_error *err)
+static ckpt_status check_doubles(ckpt__meg *m, bool flat, ckpt_error *err)
 {
     const size_t n = m->rank_count;
     char name[200];
@@ -233,21 +256,23 @@ static ckpt_status check_doubles(ckpt__meg *m, ckpt_error *err)
     digest *all = calloc(n + 1, sizeof *all);
     if (!all)
         return ckpt__meg_no_memory(err);
-    for (size_t i = 0; i < n; i++)
-        all[i] = digest_of(m, i);
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = digest_of(m, i, flat, &all[i], err);
     qsort(all, n, sizeof *all, by_crcs);
     for (size_t i = 1; status == CKPT_OK && i < n; i++) {
         ckpt__meg_rank *r = &m->ranks[all[i].rank];
         const ckpt__meg_rank *one = &m->ranks[all[i - 1].rank];
         if (all[i].count < 2 || all[i].count != all[i - 1].count || all[i].crcs != all[i - 1].crcs)
             continue;
-        path_of(m, r, MODEL, name, sizeof name);
-        status = ckpt__fail(
-            &why, CKPT_E_MISMATCH, name,
-            "it has the same parameters as the one in %s, byte by byte: it is a copy of it, and what this rank "
-            "had is missing. Copy it again from where it was saved",
-            one->folder);
-        r->there = false;
+        path_of(m, r, flat ? FLAT : MODEL, name, sizeof name);
+        status = ckpt__fail(&why, CKPT_E_MISMATCH, name,
+                            "it has the same %s as the one in %s, byte by byte: it is a copy of it, and what this rank "
+                            "had is missing. Copy it again from where it was saved",
+                            flat ? "buffers" : "parameters", one->folder);
+        if (flat)
+            r->flat = NULL;
+        else
+            r->there = false;
         status = lack(m, name, status, &why, err);
     }
     free(all);
@@ -406,7 +431,9 @@ static ckpt_status read_all(ckpt__meg *m, const folders *all, ckpt_error *err)
         if (status == CKPT_OK)
             status = read_rank(m, r, err);
     }
-    return status == CKPT_OK ? check_doubles(m, err) : status;
+    if (status == CKPT_OK)
+        status = check_doubles(m, false, err);
+    return status == CKPT_OK ? check_doubles(m, true, err) : status;
 }
 
 const ckpt__meg_rank *ckpt__meg_of_experts(const ckpt__meg *m, size_t stage, size_t ep)

@@ -111,6 +111,8 @@ static const struct {
      "Composer", NULL, 44, 1, NAN, "amp_bf16", "load_path"},
     {"{'model': W, 'reporter': {'stats': {}, 'epoch': 6}, 'optimizers': [O], 'schedulers': [], 'scaler': None}",
      "ESPnet", NULL, -1, 6, NAN, NULL, "torch.load"},
+    {"{'optimizer': O, 'seed': 7, 'epochs_run': 1, 'total_epochs': 3, 'max_steps_per_epoch': None, 'steps_run': 40}",
+     "torchtune", NULL, 40, 1, NAN, NULL, "torch.load"},
     {"{'model': W, 'optimizer': O, 'trainer': {'epoch_length': 4, 'max_epochs': 2, 'iteration': 8}}", "Ignite", NULL, 8,
      -1, NAN, NULL, "Checkpoint.load_objects"},
     {"{'dims': {'n_mels': 80, 'n_audio_ctx': 1500}, 'model_state_dict': W}", "Whisper", NULL, -1, -1, NAN, NULL,

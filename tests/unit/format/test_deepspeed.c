@@ -45,6 +45,8 @@ typedef struct layout {
     bool reversed;                 /* the parameters of a group are laid out from the last on (round_robin_gradients) */
     bool number;                   /* step is an int */
     int of_step;                   /* of the optimizer; 0: step */
+    bool bf16;                     /* stage 1: BF16_Optimizer's, whose masters keep their padding */
+    const char *version, *added; /* ds_version (NULL: 0.19.8) and data_types.grad_accum_dtype (NULL: it is not there) */
 } layout;
 
 static const char *below = "";
@@ -148,7 +150,7 @@ static int part_of(const layout *l, int which, int kind, int rank, float *out)
     if (l->stage < 3) {
         const int part = lay_out(l, which, kind, all, &end), left = end - rank * part;
         memcpy(out, all + (size_t)rank * (size_t)part, (size_t)part * sizeof *out);
-        return kind != MASTER || left > part ? part : left > 0 ? left : 0;
+        return kind != MASTER || l->bf16 || left > part ? part : left > 0 ? left : 0;
     }
     range_of_flat(l, which, &group, &first, &count);
     in_order(l, group, order);
@@ -195,6 +197,8 @@ static void put_states(torch_file *t, const layout *l, int rank)
     end_dict(t);
 }
 
+static bool amsgrad; /* what the groups say */
+
 static void put_groups(torch_file *t, const layout *l)
 {
     int next = 0;
@@ -203,6 +207,8 @@ static void put_groups(torch_file *t, const layout *l)
         begin_dict(t);
         key(t, "lr");
         torch_float(t, 0.5 + g);
+        key(t, "amsgrad");
+        put(&t->pickle, amsgrad ? "\x88" : "\x89", 1);
         key(t, "params");
         PUT(&t->pickle, "](");
         put_int(&t->pickle, next++);
@@ -218,9 +224,11 @@ static void put_groups(torch_file *t, const layout *l)
 static void put_paddings(torch_file *t, const layout *l, int rank)
 {
     float values[512];
+    layout trimmed = *l;
+    trimmed.bf16 = false;
     PUT(&t->pickle, "](");
     for (int g = 0; g < GROUPS; g++)
-        put_int(&t->pickle, part_of(l, g, EXP_AVG, rank, values) - part_of(l, g, MASTER, rank, values));
+        put_int(&t->pickle, part_of(l, g, EXP_AVG, rank, values) - part_of(&trimmed, g, MASTER, rank, values));
     PUT(&t->pickle, "e");
 }
 
@@ -253,7 +261,8 @@ static void put_alignment(torch_file *t, const layout *l)
 
 static void put_optimizer(torch_file *t, const layout *l, int rank)
 {
-    key_int(t, "zero_stage", l->stage);
+    if (!l->bf16)
+        key_int(t, "zero_stage", l->stage);
     key(t, "partition_count");
     if (l->stage == 3) {
         put_int(&t->pickle, l->ranks);
@@ -280,6 +289,8 @@ static void put_optimizer(torch_file *t, const layout *l, int rank)
     key(t, "param_groups");
     put_groups(t, l);
     end_dict(t);
+    if (l->bf16)
+        return;
     key(t, "loss_scaler");
     begin_dict(t);
     key(t, "dynamic");
@@ -388,7 +399,9 @@ static void write_model(const char *path, layout l, int rank)
     key_int(t, "global_steps", l.step);
     key_int(t, "dp_world_size", l.ranks);
     key(t, "ds_version");
-    key(t, "0.19.8");
+    key(t, l.version ? l.version : "0.19.8");
+    key(t, "optimizer");
+    PUT(&t->pickle, "N");
     key(t, "s"); /* a client's key that a parameter has too */
     key(t, "corpus");
     key(t, "ds_config");
@@ -399,6 +412,18 @@ static void write_model(const char *path, layout l, int rank)
     key(t, "round_robin_gradients");
     put(&t->pickle, l.reversed ? "\x88" : "\x89", 1);
     end_dict(t);
+    if (l.added) {
+        key(t, "bf16");
+        begin_dict(t);
+        key(t, "enabled");
+        PUT(&t->pickle, "\x88");
+        end_dict(t);
+        key(t, "data_types");
+        begin_dict(t);
+        key(t, "grad_accum_dtype");
+        key(t, l.added);
+        end_dict(t);
+    }
     end_dict(t);
     end_dict(t);
     write_torch_as(path, saved_as, t);
@@ -505,6 +530,40 @@ START_TEST(every_stage_and_world_is_put_together)
 }
 END_TEST
 
+START_TEST(masters_that_keep_their_padding)
+{
+    for (int ranks = 1; ranks <= 5; ranks++) {
+        ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+        write_all((layout){.stage = 1, .ranks = ranks, .step = 7, .bf16 = true, .added = "fp32"});
+        opens(folder);
+        expect_all();
+        ck_assert_int_eq(ckpt_verify(folder, NULL, &result, NULL, &err), CKPT_OK);
+        ck_assert_msg(result.ok, "%d ranks", ranks);
+        anew();
+    }
+}
+END_TEST
+
+/* DeepSpeed 0.18.2 with stage 1, bf16 and gradients in float32: there is a model's file, and none of the optimizer. */
+START_TEST(a_version_that_wrote_no_optimizer_is_named)
+{
+    static const struct {
+        layout l;
+        const char *says;
+    } all[] = {
+        {{.stage = 1, .ranks = 2, .step = 7, .version = "0.18.2", .added = "fp32"}, "DeepSpeed 0.18.2 writes none"},
+        {{.stage = 2, .ranks = 2, .step = 7, .version = "0.18.2", .added = "fp32"}, "Copy them from"},
+        {{.stage = 1, .ranks = 2, .step = 7, .version = "0.18.2", .added = "bf16"}, "Copy them from"},
+        {{.stage = 1, .ranks = 2, .step = 7, .version = "0.18.2"}, "Copy them from"},
+        {{.stage = 1, .ranks = 2, .step = 7, .added = "fp32"}, "Copy them from"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        write_model(model_path(1, 0), all[i].l, 0);
+        fails(folder, CKPT_E_DAMAGED, all[i].says);
+        anew();
+    }
+}
+END_TEST
+
 START_TEST(values_are_those_of_the_files)
 {
     write_all((layout){.stage = 2, .ranks = 2, .step = 7, .number = true});
@@ -598,6 +657,20 @@ START_TEST(a_rank_without_its_file_is_named)
 }
 END_TEST
 
+/* What verify says: no, and why. */
+static void finds(const char *code, const char *words)
+{
+    ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
+    ckpt_report *report = ckpt_report_new();
+    ck_assert_ptr_nonnull(report);
+    ck_assert_int_eq(ckpt_verify(folder, NULL, &result, report, &err), CKPT_ANSWER_NO);
+    ck_assert(!result.ok);
+    const ckpt_finding *f = ckpt_report_find(report, code, NULL);
+    ck_assert_msg(f && f->severity == CKPT_SEVERITY_ERROR && f->file && strstr(f->message, words), "%s: %s", code,
+                  f ? f->message : "not found");
+    ckpt_report_free(report);
+}
+
 START_TEST(files_of_several_saves_do_not_mix)
 {
     static const struct {
@@ -613,11 +686,21 @@ START_TEST(files_of_several_saves_do_not_mix)
         write_all((layout){.stage = 2, .ranks = 2, .step = 7});
         write_optim(optim_path(1), cases[i].other, cases[i].rank);
         fails(folder, CKPT_E_MISMATCH, cases[i].words);
+        finds("mixed-files", cases[i].words);
         anew();
     }
     write_all((layout){.stage = 3, .ranks = 2, .step = 7});
     write_optim(optim_path(1), (layout){.stage = 3, .ranks = 2, .step = 7}, 0);
     fails(folder, CKPT_E_MISMATCH, "byte for byte those of rank 0");
+    anew();
+    saved_as =
+        "zero_pp_rank_9_mp_rank_00_optim_states"; /* both were exchanged: nothing is left, and the first says why */
+    write_optim(optim_path(0), (layout){.stage = 3, .ranks = 2, .step = 7}, 0);
+    write_optim(optim_path(1), (layout){.stage = 3, .ranks = 2, .step = 7}, 1);
+    saved_as = "archive";
+    write_model(model_path(3, 0), (layout){.stage = 3, .ranks = 2, .step = 7}, 0);
+    write_model(model_path(3, 1), (layout){.stage = 3, .ranks = 2, .step = 7}, 1);
+    finds("mixed-files", "it was saved as zero_pp_rank_9");
     anew();
     write_all((layout){.stage = 3, .ranks = 2, .step = 7});
     write_model(model_path(3, 1), (layout){.stage = 3, .ranks = 2, .step = 6}, 1);
@@ -711,6 +794,9 @@ START_TEST(a_file_that_is_cut_off_is_named)
     expect_model();
     ck_assert_int_eq(unlink(model_path(2, 0)), 0);
     fails(folder, CKPT_E_DAMAGED, "mp_rank_00_model_states.pt is missing");
+    write_model(model_path(2, 0), (layout){.stage = 2, .ranks = 2, .step = 7}, 0);
+    ck_assert_int_eq(truncate(model_path(2, 0), 0), 0);
+    fails(folder, CKPT_E_DAMAGED, "the file is empty");
     anew();
     write_all((layout){.stage = 2, .ranks = 2, .step = 7});
     unlink(optim_path(0));
@@ -1019,6 +1105,28 @@ START_TEST(a_universal_checkpoint_with_others_masters_is_told)
 }
 END_TEST
 
+/* ds_to_universal.py takes no max_exp_avg_sq: the first step of AMSGrad misses it. */
+START_TEST(a_universal_checkpoint_of_amsgrad_lacks_its_maximum)
+{
+    for (int i = 0; i < 4; i++) {
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+        ckpt_report *report = ckpt_report_new();
+        amsgrad = i % 2;
+        write_universal(i < 2 ? 2 : 3);
+        amsgrad = false;
+        opens(folder);
+        ck_assert_int_ge(ckpt_doctor(reader, NULL, &result, report, &err), 0);
+        bool said = false;
+        for (size_t k = 0; k < ckpt_report_count(report); k++)
+            said = said || strstr(ckpt_report_get(report, k)->message, "5 of the parameters have no max_exp_avg_sq");
+        ck_assert_int_eq(said, i % 2);
+        ck_assert_int_eq(result.outcome == CKPT_OUTCOME_FAILS_AT_STEP, i % 2);
+        ckpt_report_free(report);
+        anew();
+    }
+}
+END_TEST
+
 START_TEST(a_universal_checkpoint_is_whole)
 {
     for (int stage = 1; stage <= 3; stage++) {
@@ -1246,6 +1354,8 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, begin_here, teardown);
     tcase_add_test(t, every_stage_and_world_is_put_together);
+    tcase_add_test(t, masters_that_keep_their_padding);
+    tcase_add_test(t, a_version_that_wrote_no_optimizer_is_named);
     tcase_add_test(t, values_are_those_of_the_files);
     tcase_add_test(t, the_optimizers_order_is_its_own);
     tcase_add_test(t, it_becomes_a_file_of_torch);
@@ -1259,6 +1369,7 @@ int main(void)
     tcase_add_test(t, files_beside_the_tag_go_along);
     tcase_add_test(t, ranks_load_their_own_parts);
     tcase_add_test(t, a_trainers_save_that_was_cut_short);
+    tcase_add_test(t, a_universal_checkpoint_of_amsgrad_lacks_its_maximum);
     tcase_add_test(t, a_universal_checkpoint_is_whole);
     tcase_add_test(t, a_universal_checkpoint_with_others_masters_is_told);
     tcase_add_test(t, what_is_not_read_is_refused_by_name);

@@ -592,6 +592,56 @@ START_TEST(flat_parameters_are_said_to_be_flat)
 }
 END_TEST
 
+/* FSDP1 with use_orig_params, LOCAL_STATE_DICT: beside its part of the flat parameter a rank has views of it, of the elements that it
+ * has of each parameter; a buffer that each rank has for itself has a storage of its own. */
+static void write_views(const char *in, const sharded *local, const int64_t *count)
+{
+    mkdir(at("%s", in), 0700);
+    for (int rank = 0; rank < local->ranks; rank++) {
+        torch_file *t = begin_torch();
+        const view own = {.class_name = "FloatStorage",
+                          .key = "0",
+                          .location = "cpu",
+                          .numel = local->count[rank],
+                          .ndim = 1,
+                          .stride_count = 1,
+                          .shape = {count[rank]},
+                          .strides = {1}};
+        PUT(&t->pickle, "}(");
+        put_str(&t->pickle, local->name);
+        put_sharded(t, local, rank);
+        put_str(&t->pickle, "block.weight");
+        put_tensor(&t->pickle, &own);
+        put_str(&t->pickle, "block.mean");
+        torch_tensor(t, 1, 3, 1, (float)rank);
+        PUT(&t->pickle, "u");
+        write_torch(at("%s/pytorch_model_fsdp_rank%d.bin", in, rank), t);
+    }
+}
+
+START_TEST(names_in_flat_parameters_are_no_replicas)
+{
+    const sharded local = {.size = 9, .lo = {0, 5}, .count = {5, 4}, .ranks = 2, .name = "block._flat_param"};
+    const int64_t uneven[] = {5, 2}, even[] = {3, 3}, counts[] = {0, 4};
+    const int64_t *const cuts[] = {uneven, even, counts};
+    for (int i = 0; i < 3; i++) {
+        char in[20];
+        snprintf(in, sizeof in, "f%d", i);
+        write_views(in, &local, cuts[i]);
+        opens(at("%s", in));
+        size_t number;
+        ck_assert_int_eq(ckpt_reader_find(reader, "rank_1.model.block.weight", 25, &number, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_reader_tensor(reader, number)->nbytes, cuts[i][1] * 4);
+        const ckpt_report *found = ckpt_reader_findings(reader);
+        const ckpt_finding *f = ckpt_report_find(found, "flat-parameters", NULL);
+        ck_assert(f && strstr(f->message, "1 parameter is there"));
+        f = ckpt_report_find(found, "replicas-differ", NULL); /* of the buffer, and of nothing else */
+        ck_assert(f && f->tensor && strcmp(f->tensor, "model.block.mean") == 0);
+        ck_assert_ptr_null(ckpt_report_find(found, "replicas-differ", "model.block.weight"));
+    }
+}
+END_TEST
+
 /* ---- whole checkpoints */
 
 static const run two_ranks = {.ndim = 1, .sizes = {2}, .tensors = over_one, .count = 4};
@@ -950,6 +1000,7 @@ int main(void)
     tcase_add_test(t, meshes_of_older_torch_are_read);
     tcase_add_test(t, shards_of_fsdp1_are_one_tensor);
     tcase_add_test(t, flat_parameters_are_said_to_be_flat);
+    tcase_add_test(t, names_in_flat_parameters_are_no_replicas);
     tcase_add_test(t, an_optimizer_and_what_each_rank_has_of_its_own);
     tcase_add_test(t, steps_that_are_one_tensor_become_several);
     tcase_add_test(t, it_becomes_a_file_of_torch);

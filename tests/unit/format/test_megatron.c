@@ -1,5 +1,6 @@
 /* Checkpoints of Megatron, a file for each tensor-parallel rank and pipeline stage: the parts are put together by their places, and
  * what is missing, cut off or of another run is named. Each element says which tensor it is of, and where in the whole. */
+#include <ckpt/doctor.h>
 #include <ckpt/reader.h>
 #include <ckpt/verify.h>
 #define READER_FORMAT "megatron"
@@ -396,7 +397,9 @@ static void write_flat(const part *p)
     put_int(b, 0);
     PUT(b, "}(");
     put_str(b, "exp_avg");
-    torch_tensor(t, 1, 6, 0, (float)(p->tp * 10));
+    torch_tensor(t, 1, 6, 0, (float)(p->tp * 10 + p->pp * 100 + p->ep * 1000));
+    put_str(b, "param");
+    torch_tensor(t, 1, 6, 0, (float)(p->tp * 10 + p->pp * 100 + p->ep * 1000 + 1));
     PUT(b, "uu");
     write_torch(rank_path(p, "distrib_optim.pt"), t);
 }
@@ -521,6 +524,40 @@ START_TEST(what_a_rank_has_alone_says_which)
     ck_assert_int_eq(tensor_named("distrib_optim.mp_rank_01.0.exp_avg", &number)->role, CKPT_ROLE_EXP_AVG);
     ck_assert_ptr_nonnull(strstr(finding("layout-unknown")->message, "in no file"));
     ck_assert_ptr_nonnull(finding("file-ignored")); /* step 5 */
+    const part first = {.tps = 2, .pps = 1, .distributed = true, .iteration = 6};
+    char from[300];
+    snprintf(from, sizeof from, "%s", rank_path(&first, "distrib_optim.pt"));
+    const part second = {.tp = 1, .tps = 2, .pps = 1, .distributed = true, .iteration = 6};
+    ck_assert_int_eq(unlink(rank_path(&second, "distrib_optim.pt")), 0);
+    ck_assert_int_eq(link(from, rank_path(&second, "distrib_optim.pt")), 0);
+    fails(folder, CKPT_E_MISMATCH, "the same buffers as the one in mp_rank_00");
+    snprintf(from, sizeof from, "%s", rank_path(&second, MODEL));
+    ck_assert_int_eq(unlink(rank_path(&second, "distrib_optim.pt")), 0);
+    ck_assert_int_eq(link(from, rank_path(&second, "distrib_optim.pt")), 0);
+    fails(folder, CKPT_E_MISMATCH, "it holds a model");
+}
+END_TEST
+
+/* doctor --mesh: experts are cut over as many ranks as they were, or no rank finds its file. */
+START_TEST(another_number_of_expert_ranks_does_not_load)
+{
+    static const struct {
+        const char *mesh;
+        bool differs;
+    } cases[] = {
+        {"ep=2,tp=1", false}, {"dp=2,tp=1", false}, {"ep=4,tp=1", true}, {"dp=2,ep=1,tp=1", true}, {"tp=2,ep=2", true}};
+    write_step((part){.tps = 1, .pps = 1, .eps = 2});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+        ckpt_report *report = ckpt_report_new();
+        options.mesh = cases[i].mesh;
+        opens(folder);
+        ck_assert_int_ge(ckpt_doctor(reader, &options, &result, report, &err), 0);
+        const ckpt_finding *f = ckpt_report_find(report, "mesh", NULL);
+        ck_assert_msg(!f == !cases[i].differs, "%s: %s", cases[i].mesh, f ? f->message : "nothing");
+        ckpt_report_free(report);
+    }
 }
 END_TEST
 
@@ -745,6 +782,7 @@ int main(void)
     tcase_add_loop_test(t, parts_become_one_model, 0, (int)(sizeof shapes_of_runs / sizeof *shapes_of_runs));
     tcase_add_test(t, groups_have_the_names_of_their_parameters);
     tcase_add_test(t, what_a_rank_has_alone_says_which);
+    tcase_add_test(t, another_number_of_expert_ranks_does_not_load);
     tcase_add_test(t, an_optimizer_that_does_not_fit_stays_as_it_is);
     tcase_add_test(t, a_master_that_says_another_cut_is_an_error);
     tcase_add_test(t, ranks_that_have_drifted_apart_are_said);
