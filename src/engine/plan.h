@@ -46,7 +46,8 @@ typedef struct ckpt__plan_want {
     const ckpt__fill *fills;
     size_t fill_count;
     bool whole; /* each byte of each target storage is written or filled: files of ours; else others may write there */
-    bool push;  /* ckpt__plan_source will be asked */
+    bool push;  /* ckpt__plan_source, or ckpt__plan_source_runs, will be asked */
+    bool runs;  /* ckpt__plan_all_runs will be */
 } ckpt__plan_want;
 
 /* What a plan comes to, known before a byte moves. Replicas are counted once in bytes_in. */
@@ -106,6 +107,10 @@ ckpt_status ckpt__plan_source(const ckpt__plan *plan, uint32_t storage, uint64_t
 typedef ckpt_status ckpt__run_fn(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err);
 ckpt_status ckpt__plan_source_runs(const ckpt__plan *plan, uint32_t storage, uint64_t hole, ckpt__run_fn *fn, void *ctx,
                                    ckpt_error *err);
+/* The same of all storages, one after the other, without the memory that answering for any of them takes. */
+typedef ckpt_status ckpt__storage_run_fn(void *ctx, uint32_t storage, uint64_t begin, uint64_t end, ckpt_error *err);
+ckpt_status ckpt__plan_all_runs(const ckpt__plan *plan, uint64_t hole, ckpt__storage_run_fn *fn, void *ctx,
+                                ckpt_error *err);
 /* One box of elements of a bond: what one piece of its source and one piece of its target have in common; or a piece of the source that
  * is not read, as another one is the same (replica). In the example above the bond has two: lo {0, 0}, size {4, 4}, bytes 0 to 63
  * of storage 0, to bytes 0 to 63; and lo {4, 0}, size {4, 4}, bytes 0 to 63 of storage 1, to bytes 64 to 127. It lives until the

@@ -9,10 +9,11 @@
  * that need the same side share it. */
 typedef struct ckpt__side {
     const ckpt__tensor *tensor;
-    uint32_t n;              /* dimensions; flat: 1 */
-    bool target;             /* of the target's index; else of the source's */
-    bool flat;               /* boxes are {begin, count} */
-    bool sorted;             /* n is 1, and the rows lie one behind the other: none meets another */
+    uint32_t n;  /* dimensions; flat: 1 */
+    bool target; /* of the target's index; else of the source's */
+    bool flat;   /* boxes are {begin, count} */
+    bool sorted; /* the rows lie one behind the other along dimension `along`, and are alike else: none meets another */
+    uint32_t along;
     const ckpt__piece *rows; /* of the index, or in the plan's arena; where not `flat`, none is CKPT__PIECE_FLAT */
     size_t count;            /* rows */
     unsigned char *left_out; /* in the arena, one a row: a replica of another row; NULL: none is */

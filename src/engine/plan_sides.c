@@ -246,49 +246,67 @@ static void box_of(const void *ctx, size_t row, int64_t *lo, int64_t *size)
     }
 }
 
-/* Of one dimension: do the rows lie one behind the other? Then none meets another, and those that meet a range are side by side. */
-static bool are_sorted(const ckpt__side *s)
+static uint64_t end_along(const ckpt__side *s, const int64_t *box)
 {
-    bool sorted = s->n == 1 && !s->left_out;
-    for (size_t i = 1; sorted && i < s->count; i++) {
-        const int64_t *before = s->rows[i - 1].box;
-        sorted = (uint64_t)s->rows[i].box[0] >= (uint64_t)before[0] + (uint64_t)before[1];
-    }
-    return sorted;
+    return (uint64_t)box[s->along] + (uint64_t)box[s->n + s->along];
 }
 
-static uint64_t end_of(const int64_t *lo, const int64_t *size)
+/* The first dimension in which two rows differ; 0: they do not. */
+static uint32_t dimension_between(const ckpt__side *s, const int64_t *a, const int64_t *b)
 {
-    return (uint64_t)*lo + (uint64_t)*size;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (a[i] != b[i])
+            return i;
+    return 0;
+}
+
+static bool is_alike_else(const ckpt__side *s, const int64_t *a, const int64_t *b)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (i != s->along && (a[i] != b[i] || a[s->n + i] != b[s->n + i]))
+            return false;
+    return true;
+}
+
+/* Do the rows lie one behind the other along one dimension, and are alike in the others? Then none meets another, and those that meet a
+ * box are side by side. Ranges, and the slabs that most tensors are cut into, need no tree. */
+static bool are_sorted(ckpt__side *s)
+{
+    if (s->n == 0 || s->n > CKPT__BOX_MAX || s->count < 2 || s->left_out)
+        return false;
+    s->along = dimension_between(s, s->rows[0].box, s->rows[1].box);
+    bool sorted = true;
+    for (size_t i = 1; sorted && i < s->count; i++) {
+        const int64_t *before = s->rows[i - 1].box, *box = s->rows[i].box;
+        sorted = (uint64_t)box[s->along] >= end_along(s, before) && is_alike_else(s, before, box);
+    }
+    return sorted;
 }
 
 static ckpt_status each_sorted(const ckpt__side *s, const int64_t *lo, const int64_t *size, ckpt__meet_fn *fn,
                                void *ctx, uint64_t *work, ckpt_error *err)
 {
-    const uint64_t end = end_of(lo, size);
+    const uint64_t begin = (uint64_t)lo[s->along], end = begin + (uint64_t)size[s->along];
+    int64_t meet_lo[CKPT__BOX_MAX], meet_size[CKPT__BOX_MAX];
     size_t first = 0, behind = s->count; /* the first row that ends behind lo is in [first, behind] */
     while (first < behind) {
         const size_t middle = first + (behind - first) / 2;
-        const int64_t *box = s->rows[middle].box;
-        if (end_of(box, box + 1) > (uint64_t)*lo)
+        if (end_along(s, s->rows[middle].box) > begin)
             behind = middle;
         else
             first = middle + 1;
         ++*work;
     }
     ckpt_status status = CKPT_OK;
-    for (size_t i = first; status == CKPT_OK && i < s->count; i++) {
+    for (size_t i = first; status >= 0 && i < s->count; i++) {
         const int64_t *box = s->rows[i].box;
-        if ((uint64_t)box[0] >= end)
+        if ((uint64_t)box[s->along] >= end)
             break;
-        const int64_t meet_lo = box[0] > *lo ? box[0] : *lo;
-        const uint64_t own = end_of(box, box + 1);
-        const int64_t meet_size = (int64_t)((own < end ? own : end) - (uint64_t)meet_lo);
         ++*work;
-        if (meet_size > 0)
-            status = fn(ctx, i, &meet_lo, &meet_size, err);
+        if (ckpt__box_meet(s->n, lo, size, box, box + s->n, meet_lo, meet_size))
+            status = fn(ctx, i, meet_lo, meet_size, err);
     }
-    return status;
+    return status < 0 ? status : CKPT_OK;
 }
 
 ckpt_status ckpt__side_each(const ckpt__side *s, const int64_t *lo, const int64_t *size, ckpt__meet_fn *fn, void *ctx,
@@ -429,7 +447,7 @@ static ckpt_status make_side(ckpt__plan *p, const ckpt__index *x, ckpt__side *s,
                                             : CKPT_OK;
     if (status == CKPT_OK && !s->target)
         status = leave_out(p, x, s, err);
-    s->sorted = status == CKPT_OK && s->count > 1 && are_sorted(s);
+    s->sorted = status == CKPT_OK && are_sorted(s);
     return status;
 }
 
@@ -515,7 +533,7 @@ ckpt_status ckpt__plan_make_sides(ckpt__plan *p, ckpt_error *err)
         return status;
     for (size_t i = 0; status == CKPT_OK && i < p->side_count; i++) {
         ckpt__side *s = &p->sides[i];
-        if (s->count > 1 && !s->sorted && (!s->target || p->want.push))
+        if (s->count > 1 && !s->sorted && (!s->target || p->want.push || p->want.runs))
             status = ckpt__boxes_new(s->n, s->count, box_of, s, &s->tree, err);
         if (status == CKPT_OK && !s->target)
             status = prove_apart(p, p->want.from, s, err);

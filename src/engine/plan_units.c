@@ -94,30 +94,43 @@ static bool is_out(const ckpt__plan *p, size_t bond, size_t row, bool target)
     return side && side->left_out && side->left_out[row];
 }
 
-/* items NULL: they are counted, at[storage + 1] each. Else they are put, at at[storage]. */
-static size_t put_units(const ckpt__plan *p, bool target, uint32_t *at, ckpt__unit *items)
+/* Storages [from, to) of one direction. */
+typedef struct slice {
+    size_t from, to;
+} slice;
+
+static bool is_in(const slice *s, size_t storage)
+{
+    return storage >= s->from && storage < s->to;
+}
+
+/* items NULL: they are counted, at[storage + 1] each, from the first of the slice on. Else they are put, at at[storage]. */
+static size_t put_units(const ckpt__plan *p, bool target, const slice *of, uint32_t *at, ckpt__unit *items)
 {
     size_t count = 0;
     for (size_t i = 0; i < p->want.bond_count; i++) {
         size_t rows = ckpt__is_alias(p, i) ? 0 : ckpt__bond_rows(p, i, target);
         for (size_t r = 0; r < rows; r++) {
-            if (is_out(p, i, r, target))
+            const size_t storage = storage_of_row(p, target, i, r);
+            if (!is_in(of, storage) || is_out(p, i, r, target))
                 continue;
             count++;
             if (items) {
                 ckpt__span_of s = ckpt__row_span(p, target, i, r);
-                items[at[s.storage]++] = (ckpt__unit){s.begin, s.end, (uint32_t)i, (uint32_t)r};
+                items[at[storage - of->from]++] = (ckpt__unit){s.begin, s.end, (uint32_t)i, (uint32_t)r};
             } else
-                at[(size_t)storage_of_row(p, target, i, r) + 1]++;
+                at[storage - of->from + 1]++;
         }
     }
     for (size_t i = 0; target && i < p->want.fill_count; i++) {
         const ckpt__fill *f = &p->want.fills[i];
+        if (!is_in(of, f->storage))
+            continue;
         count++;
         if (items)
-            items[at[f->storage]++] = (ckpt__unit){f->begin, f->begin + f->size, UINT32_MAX, (uint32_t)i};
+            items[at[f->storage - of->from]++] = (ckpt__unit){f->begin, f->begin + f->size, UINT32_MAX, (uint32_t)i};
         else
-            at[(size_t)f->storage + 1]++;
+            at[f->storage - of->from + 1]++;
     }
     return count;
 }
@@ -136,26 +149,31 @@ static bool find_most(ckpt__units *u)
     return true;
 }
 
-ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
+static ckpt_status make_units(const ckpt__plan *p, bool target, const slice *of, ckpt__units *u, ckpt_error *err)
 {
-    ckpt__units *u = target ? &p->out : &p->in;
-    size_t storages = (target ? p->want.to : p->want.from)->storage_count;
+    const size_t storages = of->to - of->from;
     ckpt__units_free(u);
     if (!(u->first = calloc(storages + 2, sizeof *u->first)))
         return ckpt__fail_memory(err, "plan", storages * sizeof *u->first);
-    u->count = put_units(p, target, u->first, NULL);
+    u->count = put_units(p, target, of, u->first, NULL);
     if (u->count >= UINT32_MAX)
         return ckpt__fail(err, CKPT_E_LIMIT, "plan", "it has %zu pieces, and a plan has fewer than 2^32", u->count);
     for (size_t i = 1; i < storages + 2; i++)
         u->first[i] += u->first[i - 1];
     if (!(u->items = malloc((u->count + 1) * sizeof *u->items)))
         return ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
-    put_units(p, target, u->first, u->items); /* each moves on to where the next begins */
+    put_units(p, target, of, u->first, u->items); /* each moves on to where the next begins */
     memmove(u->first + 1, u->first, storages * sizeof *u->first);
     u->first[0] = 0;
     for (size_t i = 0; i < storages; i++)
         sort_storage(u->items + u->first[i], u->first[i + 1] - u->first[i]);
     return find_most(u) ? CKPT_OK : ckpt__fail_memory(err, "plan", u->count * sizeof *u->items);
+}
+
+ckpt_status ckpt__plan_make_units(ckpt__plan *p, bool target, ckpt_error *err)
+{
+    const slice all = {0, (target ? p->want.to : p->want.from)->storage_count};
+    return make_units(p, target, &all, target ? &p->out : &p->in, err);
 }
 
 void ckpt__units_free(ckpt__units *u)
@@ -191,15 +209,13 @@ static ckpt_status is_asked_for(const ckpt__plan *p, ckpt__unit unit, bool *aske
     return *asked ? CKPT_OK : status;
 }
 
-ckpt_status ckpt__plan_source_runs(const ckpt__plan *p, uint32_t storage, uint64_t hole, ckpt__run_fn *fn, void *ctx,
-                                   ckpt_error *err)
+/* Of the storage whose units are those number `row` of u. */
+static ckpt_status give_runs(const ckpt__plan *p, const ckpt__units *u, size_t row, uint64_t hole, ckpt__run_fn *fn,
+                             void *ctx, ckpt_error *err)
 {
-    const ckpt__units *u = &p->in;
     uint64_t begin = 0, end = 0;
     ckpt_status status = CKPT_OK;
-    if (!u->first || storage >= p->want.from->storage_count)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "plan", "it was not made to answer of storage %u", storage);
-    for (size_t i = u->first[storage]; status == CKPT_OK && i < u->first[storage + 1]; i++) {
+    for (size_t i = u->first[row]; status == CKPT_OK && i < u->first[row + 1]; i++) {
         ckpt__unit s = u->items[i];
         bool asked;
         if ((status = is_asked_for(p, s, &asked, err)) < 0 || !asked)
@@ -212,6 +228,45 @@ ckpt_status ckpt__plan_source_runs(const ckpt__plan *p, uint32_t storage, uint64
         end = s.end > end ? s.end : end;
     }
     return status == CKPT_OK && end > begin ? fn(ctx, begin, end, err) : status;
+}
+
+ckpt_status ckpt__plan_source_runs(const ckpt__plan *p, uint32_t storage, uint64_t hole, ckpt__run_fn *fn, void *ctx,
+                                   ckpt_error *err)
+{
+    if (!p->in.first || storage >= p->want.from->storage_count)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "plan", "it was not made to answer of storage %u", storage);
+    return give_runs(p, &p->in, storage, hole, fn, ctx, err);
+}
+
+typedef struct summing {
+    size_t storage;
+    ckpt__storage_run_fn *fn;
+    void *ctx;
+} summing;
+
+static ckpt_status give_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
+{
+    const summing *s = ctx;
+    return s->fn(s->ctx, (uint32_t)s->storage, begin, end, err);
+}
+
+ckpt_status ckpt__plan_all_runs(const ckpt__plan *p, uint64_t hole, ckpt__storage_run_fn *fn, void *ctx,
+                                ckpt_error *err)
+{
+    enum { SLICE = 1 << 19 }; /* storages: the units of all may take more memory than the plan */
+    const size_t all = p->want.from->storage_count;
+    ckpt__units u = {0};
+    ckpt_status status = CKPT_OK;
+    for (slice of = {0, 0}; status == CKPT_OK && of.to < all; of.from = of.to) {
+        of.to = all - of.from > SLICE ? of.from + SLICE : all;
+        status = make_units(p, false, &of, &u, err);
+        for (size_t i = of.from; status == CKPT_OK && i < of.to; i++) {
+            summing s = {i, fn, ctx};
+            status = give_runs(p, &u, i - of.from, hole, give_run, &s, err);
+        }
+    }
+    ckpt__units_free(&u);
+    return status;
 }
 
 uint64_t ckpt__plan_bond_bytes(const ckpt__plan *p, size_t bond)

@@ -40,7 +40,7 @@ static ckpt_status blame(ckpt__verifier *v, size_t storage, const char *code, co
     char name[512];
     ckpt_status status = CKPT_OK;
     size_t count;
-    if (!v->views.tensors && !ckpt__views_make(v->index, &v->views)) {
+    if (!v->views.tensors && !ckpt__views_make(v->index, true, &v->views)) {
         ckpt__views_free(&v->views);
         return ckpt__fail_memory(err, "a list of tensors", v->index->tensor_count);
     }

@@ -428,7 +428,8 @@ ckpt_status ckpt__migrate_adapter(ckpt__migration *m, ckpt_error *err)
     x.a = m->adapter;
     x.listed = ckpt__listed(m, NULL);
     x.taken = calloc(m->from->tensor_count + 1, sizeof *x.taken);
-    status = x.listed && x.taken && ckpt__views_make(m->from, &x.views) ? match(&x) : ckpt__migration_no_memory(err);
+    status =
+        x.listed && x.taken && ckpt__views_make(m->from, false, &x.views) ? match(&x) : ckpt__migration_no_memory(err);
     ckpt__views_free(&x.views);
     ckpt__hash_free(x.listed);
     free(x.taken);

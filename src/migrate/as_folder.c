@@ -54,7 +54,7 @@ static ckpt_status find_parts(same *s)
         p->changed |= more || !same_tag(from->tensors[i].info.device, to->tensors[i].info.device);
         p->other |= more;
     }
-    for (size_t i = 0; status == CKPT_OK && i < from->storage_count; i++) {
+    for (size_t i = 0; status == CKPT_OK && i < s->m->storages; i++) {
         uint32_t file = from->storages[i].extent.file;
         size_t number;
         if (same_tag(from->storages[i].device, to->storages[i].device) || file >= s->m->reader->source->count)

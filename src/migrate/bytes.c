@@ -106,7 +106,7 @@ ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         recipes[i] = w->files[i].recipe;
     if (status == CKPT_OK)
-        status = ckpt__recipes_lay_out(recipes, w->count, m->index, m->from->storage_count, &laid, &count, w->err);
+        status = ckpt__recipes_lay_out(recipes, w->count, m->index, m->storages, &laid, &count, w->err);
     free(recipes);
     if (status == CKPT_OK) {
         b->m = m;
@@ -122,7 +122,7 @@ ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
                             .bond_count = b->count,
                             .ops = b->ops,
                             .op_count = b->op_count,
-                            .push = m->options.totals != NULL};
+                            .runs = m->options.totals != NULL};
     return ckpt__plan_new(&want, &b->plan, w->err);
 }
 
@@ -140,11 +140,27 @@ const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b)
 
 /* ---- what it comes to */
 
-static ckpt_status add_run(void *ctx, uint64_t begin, uint64_t end, ckpt_error *err)
+typedef struct sum {
+    const ckpt__index *x;
+    ckpt_migrate_totals *out;
+    uint32_t last; /* the storage whose runs were given last; UINT32_MAX: none */
+} sum;
+
+/* What is coded, or computed, is read from its beginning, and once here, whatever is used of it. */
+static ckpt_status add_run(void *ctx, uint32_t storage, uint64_t begin, uint64_t end, ckpt_error *err)
 {
-    uint64_t *bytes = ctx;
+    sum *s = ctx;
+    const ckpt__extent *e = ckpt__extent_known(s->x, storage);
+    const bool coded = ckpt__is_coded(e), first = storage != s->last;
     (void)err;
-    *bytes += end - begin;
+    s->last = storage;
+    if (e->memory)
+        return CKPT_OK;
+    if (!coded && e->coding != CKPT__MADE)
+        s->out->bytes_read += end - begin;
+    else if (first)
+        s->out->bytes_read += e->length;
+    s->out->coded += coded && first;
     return CKPT_OK;
 }
 
@@ -165,22 +181,14 @@ ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, c
 {
     enum { HOLE = 16 << 10 };
     ckpt__plan_totals sums;
-    ckpt_status status = CKPT_OK;
+    sum s = {b->m->from, out, UINT32_MAX};
     ckpt__plan_totals_of(b->plan, &sums);
     *out = (ckpt_migrate_totals){.struct_size = sizeof *out,
                                  .bytes_in = sums.bytes_in,
                                  .bytes_out = sums.bytes_out,
                                  .copies = sums.meets,
                                  .replicas = sums.replicas};
-    for (size_t i = 0; status == CKPT_OK && i < b->m->from->storage_count; i++) {
-        const ckpt__extent *e = ckpt__extent_known(b->m->from, i);
-        uint64_t used = 0;
-        if (e->memory)
-            continue;
-        status = ckpt__plan_source_runs(b->plan, (uint32_t)i, HOLE, add_run, &used, err);
-        out->bytes_read += used && (ckpt__is_coded(e) || e->coding == CKPT__MADE) ? e->length : used;
-        out->coded += used && ckpt__is_coded(e);
-    }
+    ckpt_status status = ckpt__plan_all_runs(b->plan, HOLE, add_run, &s, err);
     for (size_t i = 0; i < b->count; i++)
         out->coded_reads += coded_reads(b, &b->bonds[i]);
     return status;

@@ -126,6 +126,9 @@ typedef struct ckpt__migration {
     struct ckpt__adapter *adapter;  /* owned: --merge-adapter; NULL: not given. It goes with the source */
     ckpt__ledger ledger;            /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
     ckpt__index *index;             /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    size_t
+        storages; /* of `from` that `index` has under their numbers; those behind are pieces of tensors, which `index`
+                                     * has whole, in storages of its own */
     bool became_torch; /* a native source now has the tree, the names and the format of the torch file whose
                                    * structure it keeps (torch.c) */
     bool by_files;     /* with became_torch: that tree is a dict from the names of files to their contents */

@@ -16,9 +16,10 @@ static ckpt_status copy_index(ckpt__migration *m, ckpt_error *err)
     m->index->format = from->format;
     m->index->kind = "file";
     m->index->step = from->step;
-    if (!ckpt__index_reserve(m->index, from->storage_count, from->tensor_count))
+    m->storages = ckpt__pieces_from(from); /* what is split becomes whole, in a storage of its own */
+    if (!ckpt__index_reserve(m->index, m->storages, from->tensor_count))
         return ckpt__migration_no_memory(err);
-    for (size_t i = 0; i < from->storage_count; i++) {
+    for (size_t i = 0; i < m->storages; i++) {
         ckpt__storage *s = ckpt__index_add_storage(m->index);
         if (!s)
             return ckpt__migration_no_memory(err);
@@ -38,10 +39,10 @@ static ckpt_status copy_index(ckpt__migration *m, ckpt_error *err)
 static ckpt_status know_views(placement *p)
 {
     const ckpt__index *x = p->m->from;
-    p->holder = calloc(x->storage_count + 1, sizeof *p->holder);
-    if (!p->holder || !ckpt__views_make(x, &p->views))
+    p->holder = calloc(p->m->storages + 1, sizeof *p->holder);
+    if (!p->holder || !ckpt__views_make(x, false, &p->views))
         return ckpt__migration_no_memory(p->err);
-    for (size_t i = 0; i < x->storage_count; i++)
+    for (size_t i = 0; i < p->m->storages; i++)
         p->holder[i] = SIZE_MAX;
     return CKPT_OK;
 }

@@ -56,7 +56,7 @@ static ckpt_status set_storage_tag(placement *p, size_t tensor)
         return CKPT_OK;
     size_t storage = t->storage;
     ckpt__storage *s = &p->m->index->storages[storage];
-    if (storage >= p->m->from->storage_count) {
+    if (storage >= p->m->storages) {
         s->device = t->info.device;
         return CKPT_OK;
     }
@@ -213,7 +213,7 @@ static ckpt_status place_bare(placement *p)
 {
     ckpt__migration *m = p->m;
     ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && m->map && i < m->from->storage_count; i++) {
+    for (size_t i = 0; status == CKPT_OK && m->map && i < m->storages; i++) {
         ckpt__storage *s = &m->index->storages[i];
         ckpt__subject subject = {.name = ckpt__s(""), .role = CKPT_ROLE_NONE, .tag = s->device};
         ckpt__target target = {.device = {CKPT_DEVICE_NONE, -1}};

@@ -153,7 +153,7 @@ static ckpt_status become_torch(ckpt__migration *m, ckpt_str pickle, ckpt_error 
     name_walk n = {.x = x, .err = err};
     const int64_t **strides = calloc(x->tensor_count + 1, sizeof(const int64_t *));
     n.named = calloc(x->tensor_count + 1, sizeof *n.named);
-    ckpt_status status = n.named && strides && ckpt__views_make(x, &n.views)
+    ckpt_status status = n.named && strides && ckpt__views_make(x, false, &n.views)
                              ? ckpt__torch_kept_tree(x, pickle, &root, strides, &closed, err)
                              : ckpt__migration_no_memory(err);
     if (status == CKPT_OK)

@@ -5,6 +5,7 @@
 
 typedef struct pass {
     const ckpt__index *index;
+    size_t count;    /* storages that are looked at */
     size_t *last;    /* per storage: the tensor that was counted last there, plus 1 */
     size_t *at;      /* per storage */
     size_t *tensors; /* NULL: they are counted */
@@ -15,7 +16,7 @@ static void look_at(pass *p, size_t tensor)
     const ckpt__tensor *t = &p->index->tensors[tensor];
     for (size_t i = 0; i < ckpt__view_count(t); i++) {
         size_t s = t->whole ? t->storage : p->index->pieces[t->first_piece + i].storage;
-        if (s >= p->index->storage_count || p->last[s] == tensor + 1)
+        if (s >= p->count || p->last[s] == tensor + 1)
             continue;
         p->last[s] = tensor + 1;
         if (p->tensors)
@@ -24,11 +25,28 @@ static void look_at(pass *p, size_t tensor)
     }
 }
 
-bool ckpt__views_make(const ckpt__index *index, ckpt__views *out)
+size_t ckpt__pieces_from(const ckpt__index *x)
 {
-    size_t n = index->storage_count, total = 0;
-    pass p = {index, calloc(n + 1, sizeof *p.last), calloc(n + 1, sizeof *p.at), NULL};
-    *out = (ckpt__views){NULL, calloc(n + 1, sizeof *out->first)};
+    enum { PIECE = 1, OTHER = 2 };
+    unsigned char *is = calloc(x->storage_count + 1, 1);
+    size_t from = x->storage_count;
+    for (size_t i = 0; is && i < x->piece_count; i++)
+        if (x->pieces[i].storage < x->storage_count)
+            is[x->pieces[i].storage] |= PIECE;
+    for (size_t i = 0; is && i < x->tensor_count; i++)
+        if (x->tensors[i].whole && x->tensors[i].storage < x->storage_count)
+            is[x->tensors[i].storage] |= OTHER;
+    while (is && from > 0 && is[from - 1] == PIECE && !x->storages[from - 1].closed)
+        from--;
+    free(is);
+    return from;
+}
+
+bool ckpt__views_make(const ckpt__index *index, bool pieces, ckpt__views *out)
+{
+    size_t n = pieces ? index->storage_count : ckpt__pieces_from(index), total = 0;
+    pass p = {index, n, calloc(n + 1, sizeof *p.last), calloc(n + 1, sizeof *p.at), NULL};
+    *out = (ckpt__views){NULL, calloc(n + 1, sizeof *out->first), n};
     bool made = p.last && p.at && out->first;
     for (size_t i = 0; made && i < index->tensor_count; i++)
         look_at(&p, i);
@@ -54,5 +72,5 @@ void ckpt__views_free(ckpt__views *views)
 {
     free(views->tensors);
     free(views->first);
-    *views = (ckpt__views){NULL, NULL};
+    *views = (ckpt__views){NULL, NULL, 0};
 }

@@ -209,7 +209,7 @@ START_TEST(several_files)
     ck_assert(ckpt__view_of(ix, &ix->tensors[1], 0).storage == 1);
     ckpt__views views;
     size_t count;
-    ck_assert(ckpt__views_make(ix, &views));
+    ck_assert(ckpt__views_make(ix, true, &views));
     const size_t *of = ckpt__views_of(&views, 5, &count);
     ck_assert(count == 2 && of[0] == 2 && of[1] == 3);
     ckpt__views_free(&views);

@@ -179,7 +179,7 @@ START_TEST(views_of_storages)
     static const size_t a[] = {2}, b[] = {0, 2, 0, 2}, none[] = {9};
     ckpt__views v;
     size_t count;
-    ck_assert(ckpt__views_make(ix, &v) && v.first[0] == 0); /* an index without anything */
+    ck_assert(ckpt__views_make(ix, true, &v) && v.first[0] == 0); /* an index without anything */
     ckpt__views_free(&v);
     for (size_t i = 0; i < 3; i++)
         ckpt__index_add_storage(ix);
@@ -188,7 +188,7 @@ START_TEST(views_of_storages)
     view_of(b, 4);
     view_of(none, 1);
     view_of(a, 1);
-    ck_assert(ckpt__views_make(ix, &v));
+    ck_assert(ckpt__views_make(ix, true, &v));
     const size_t *of = ckpt__views_of(&v, 0, &count);
     ck_assert(count == 1 && of[0] == 2);
     ckpt__views_of(&v, 1, &count);
