@@ -40,7 +40,7 @@ typedef struct ckpt_verify_result {
 } ckpt_verify_result;
 #define CKPT_VERIFY_RESULT_INIT CKPT_SIZED(ckpt_verify_result)
 
-/* Reads everything. CKPT_OK: nothing wrong; CKPT_ANSWER_NO: damaged, the findings name each tensor, header or file; an error
+/* Reads everything. CKPT_OK: nothing wrong; CKPT_ANSWER_NO: damaged, or files of several saves; the findings name each; an error
  * where there is no answer (not a checkpoint, cannot be read). options, result and report may be NULL.
  *   Of several files each that is damaged or missing is a finding with its `file`, and all others are checked; tensors and
  * bytes are what was. Where all that is wrong is that a file is of a kind that is not read ("member-unread"), there is no

@@ -44,6 +44,14 @@ void ckpt__touch(void *data, size_t size)
         madvise((void *)from, end - from, populate_write);
 }
 
+void ckpt__forget(void *data, size_t size)
+{
+    const uintptr_t page = 4096, from = ((uintptr_t)data + page - 1) & ~(page - 1),
+                    end = ((uintptr_t)data + size) & ~(page - 1);
+    if (end > from)
+        madvise((void *)from, end - from, MADV_DONTNEED);
+}
+
 #ifdef __GLIBC__
 void ckpt__heap_trim(void)
 {

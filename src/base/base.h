@@ -155,6 +155,9 @@ static inline bool ckpt__arena_grow(ckpt__arena *a, void *items_pointer, size_t 
  * each. Where that is not to be had nothing is lost. */
 void ckpt__touch(void *data, size_t size);
 
+/* What is in it is not needed any more: whole pages of it are given back, and are zero when they are read. */
+void ckpt__forget(void *data, size_t size);
+
 /* Gives back to the system what was freed: after a phase that took much, before one that takes as much elsewhere. */
 void ckpt__heap_trim(void);
 

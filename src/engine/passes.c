@@ -17,6 +17,7 @@ typedef struct coded_copy {
 
 struct ckpt__passes {
     const ckpt__plan *plan; /* borrowed */
+    bool any;               /* some storage is coded; else all counts are 0 */
     uint64_t *counts;       /* heap, owned, as are all arrays: one a storage of the source */
     unsigned char *known;   /* a bit a storage: its CRC was compared */
     unsigned char *looked;  /* a bit a storage: its record was looked into */
@@ -30,17 +31,20 @@ struct ckpt__passes {
 bool ckpt__is_coded(const ckpt__extent *e)
 {
     return !e->memory && e->coding != CKPT__STORED && e->coding != CKPT__TURNED && e->coding != CKPT__MADE &&
-           (e->coding != CKPT__NESTED || e->nested->zstd);
+           (e->coding != CKPT__NESTED || e->nested->kind->zstd);
 }
 
 ckpt_status ckpt__passes_new(const ckpt__plan *plan, ckpt__passes **out, ckpt_error *err)
 {
-    size_t storages = ckpt__plan_source_index(plan)->storage_count;
+    const ckpt__index *x = ckpt__plan_source_index(plan);
+    const size_t storages = x->storage_count;
     ckpt__passes *p = calloc(1, sizeof *p);
     *out = p;
     if (!p)
         return ckpt__fail_memory(err, "plan", sizeof *p);
     p->plan = plan;
+    for (size_t i = 0; !p->any && i < storages; i++)
+        p->any = ckpt__is_coded(&x->storages[i].extent);
     p->counts = calloc(storages + 1, sizeof *p->counts);
     p->known = calloc(storages / 8 + 1, 1);
     p->looked = calloc(storages / 8 + 1, 1);
@@ -213,6 +217,8 @@ static ckpt_status count_copy(ckpt__passes *p, ckpt__pass_pull *pull, const code
 ckpt_status ckpt__passes_pull(ckpt__passes *p, ckpt__pass_pull *pull, uint32_t storage, uint64_t begin, uint64_t end,
                               ckpt_error *err)
 {
+    if (!p->any)
+        return CKPT_OK;
     p->count = p->dim_count = 0;
     ckpt_status status = ckpt__plan_target(p->plan, storage, begin, end, note_copy, p, err);
     if (status == CKPT_OK && p->count > 1)

@@ -152,6 +152,14 @@ bool ckpt__index_reserve(ckpt__index *x, size_t storages, size_t tensors)
     return true;
 }
 
+bool ckpt__index_expect(ckpt__index *x, size_t storages, size_t pieces)
+{
+    return storages <= UINT32_MAX - x->storage_count && pieces <= UINT32_MAX - x->piece_count &&
+           ckpt__arena_grow(x->arena, &x->storages, &x->storage_capacity, x->storage_count + storages,
+                            sizeof *x->storages) &&
+           ckpt__arena_grow(x->arena, &x->pieces, &x->piece_capacity, x->piece_count + pieces, sizeof *x->pieces);
+}
+
 /* Does the view fit? Elements of whole bytes only may be strided; packed ones (4 or 6 bits) must be in C order. */
 static ckpt_status check_view(const ckpt__tensor *t, const ckpt__storage *s, const int64_t *shape,
                               const int64_t *strides, int64_t offset, uint64_t *nbytes, ckpt_error *err)
@@ -230,10 +238,15 @@ bool ckpt__index_tell_layout(ckpt__index *x, const char *format, ...)
 
 ckpt_status ckpt__index_finish(ckpt__index *x, ckpt_error *err)
 {
-    int64_t *number = malloc((x->storage_count + 1) * sizeof *number), next = 0;
+    int64_t next = 0;
+    size_t count = 0; /* up to the last that a whole tensor views: a million pieces of tensors may come behind */
+    for (size_t i = 0; i < x->tensor_count; i++)
+        if (x->tensors[i].whole && x->tensors[i].storage >= count)
+            count = (size_t)x->tensors[i].storage + 1;
+    int64_t *number = malloc((count + 1) * sizeof *number);
     if (!number)
-        return ckpt__fail_memory(err, "index", x->storage_count * sizeof *number);
-    for (size_t i = 0; i < x->storage_count; i++)
+        return ckpt__fail_memory(err, "index", count * sizeof *number);
+    for (size_t i = 0; i < count; i++)
         number[i] = -1;
     for (size_t i = 0; i < x->tensor_count; i++) {
         ckpt__tensor *t = &x->tensors[i];

@@ -107,7 +107,8 @@ enum {
     CKPT__PIECE_STRIDED = 1, /* box has strides, too */
     CKPT__PIECE_FLAT = 2,    /* box is {begin, count}: elements of the tensor in C order, side by side in the storage */
     CKPT__PIECE_REPLICA =
-        4 /* other pieces may be the very same box: they have the same bytes, and one of them is read */
+        4,               /* other pieces may be the very same box: they have the same bytes, and one of them is read */
+    CKPT__PIECE_KEPT = 8 /* what ckpt__index_set_pieces is given: ckpt__index_box gave the box */
 };
 
 /* One box of a tensor that is split, and the view of a storage that holds it. A float32 tensor of shape 8 x 4 that is split over
@@ -275,6 +276,10 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
 bool ckpt__index_add_span(ckpt__index *index, const ckpt__extent *extent, ckpt_str name);
 /* The number of a device for the extents of this index: one that it has, or a new one. The host is 0. False: no memory. */
 bool ckpt__index_device(ckpt__index *index, ckpt_device device, uint16_t *number);
+/* The box of so many numbers in the index's arena, one for all that are the same; NULL: no memory. */
+const int64_t *ckpt__index_box(ckpt__index *index, const int64_t *box, size_t count);
+/* Room for so many more storages and pieces, which come one by one. False: no memory. */
+bool ckpt__index_expect(ckpt__index *index, size_t storages, size_t pieces);
 /* Room for so many more, of which the file has shown that it has them: they are not moved as they are added. */
 bool ckpt__index_reserve(ckpt__index *index, size_t storages, size_t tensors);
 /* Makes tensor i whole: a view of `storage`. Copies shape and strides (NULL: C order) into the arena and fills

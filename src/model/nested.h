@@ -22,44 +22,64 @@ typedef struct ckpt__nested_place {
 } ckpt__nested_place;
 
 typedef struct ckpt__nested ckpt__nested;
-/* All records of one index: how they are looked into, and what was found. */
+/* All records of one index: how they are looked into, and what was found. There may be millions, of which a run looks into few, or is
+ * asked for their places alone: so a row has what differs from record to record, and what was found lies beside, in memory that
+ * nobody has touched before. */
 typedef struct ckpt__records {
     /* One record: *out is heap, to be freed by ckpt__nested_place_free. CKPT_E_DAMAGED: the record is not what the list says. */
     ckpt_status (*look)(const struct ckpt__source *source, const ckpt__extent *extent, const char *what,
                         ckpt__nested_place **out, ckpt_error *err);
-    pthread_mutex_t lock;      /* of `first`, and of each record's `found` as it is set */
-    ckpt__nested_place *first; /* heap, owned */
+    ckpt__nested *rows; /* heap, owned */
+    ckpt__nested_place *
+        *found; /* heap, owned, one a row. NULL: nobody has looked yet. Read and set atomically: threads may share a
+                                 * reader */
+    size_t count, capacity;    /* rows; capacity never changes, so that rows stay where they are */
+    pthread_mutex_t lock;      /* of `first`, and of each of `found` as it is set */
+    ckpt__nested_place *first; /* heap, owned: all that were found */
 } ckpt__records;
 
-/* One record. The extent has its file, its length there, and the bytes of its elements as `size`. In the arena. */
-struct ckpt__nested {
+/* What many records have in common. In the arena. */
+typedef struct ckpt__nested_kind {
     ckpt__records *records;
-    uint64_t offset;      /* of the record in the file */
-    const int64_t *shape; /* of its elements: ndim sizes */
+    const int64_t *shape; /* of a record's elements: ndim sizes */
     uint32_t ndim;
     uint16_t dtype;
-    bool zstd;                 /* the record is one zstd frame */
-    ckpt__nested_place *found; /* NULL: nobody has looked yet. Read and set atomically: threads may share a reader */
+    bool zstd; /* a record is one zstd frame */
+} ckpt__nested_kind;
+
+/* One record. The extent has its file, its length there, and the bytes of its elements as `size`. */
+struct ckpt__nested {
+    const ckpt__nested_kind *kind;
+    uint64_t offset; /* of the record in the file */
 };
 
-/* The records of an index, which frees them; NULL: no memory. */
-ckpt__records *ckpt__index_records(ckpt__index *index);
+/* The records of an index, at most `most` of them, which the index frees; NULL: no memory. Asked for once. */
+ckpt__records *ckpt__index_records(ckpt__index *index, size_t most);
+/* One more; NULL: there are as many as were said. */
+ckpt__nested *ckpt__records_add(const ckpt__nested_kind *kind, uint64_t offset);
 void ckpt__records_free(ckpt__records *records);
 void ckpt__nested_place_free(ckpt__nested_place *found);
+
+/* Where what was found of a record is kept. */
+static inline ckpt__nested_place **ckpt__nested_found(const ckpt__nested *n)
+{
+    const ckpt__records *r = n->kind->records;
+    return &r->found[n - r->rows];
+}
 
 /* What is known by now of a storage's extent: the index's own, or what was found where it is nested. */
 static inline const ckpt__extent *ckpt__extent_known(const ckpt__index *index, size_t storage)
 {
     const ckpt__extent *e = &index->storages[storage].extent;
     const ckpt__nested_place *found =
-        e->coding == CKPT__NESTED ? __atomic_load_n(&e->nested->found, __ATOMIC_ACQUIRE) : NULL;
+        e->coding == CKPT__NESTED ? __atomic_load_n(ckpt__nested_found(e->nested), __ATOMIC_ACQUIRE) : NULL;
     return found ? &found->extent : e;
 }
 
 /* Was the record of a nested extent looked into? */
 static inline bool ckpt__is_found(const ckpt__extent *e)
 {
-    return __atomic_load_n(&e->nested->found, __ATOMIC_ACQUIRE) != NULL;
+    return __atomic_load_n(ckpt__nested_found(e->nested), __ATOMIC_ACQUIRE) != NULL;
 }
 
 /* Where its bytes, or the record that has them, begin in the file: for what is read in the files' order. */

@@ -104,25 +104,33 @@ static last_split find_last(const ckpt__index *x)
     return (last_split){&x->pieces[t->first_piece], x->piece_count - t->first_piece, t->info.ndim};
 }
 
+const int64_t *ckpt__index_box(ckpt__index *x, const int64_t *box, size_t count)
+{
+    static const int64_t none[1];
+    size_t found;
+    if (count == 0)
+        return none;
+    if (!x->boxes && !(x->boxes = ckpt__hash_new(64)))
+        return NULL;
+    if (ckpt__hash_get(x->boxes, (const char *)box, count * sizeof *box, &found))
+        return (const int64_t *)found;
+    const char *own = ckpt__arena_copy(x->arena, (const char *)box, count * sizeof *box);
+    if (!own || ckpt__hash_put(x->boxes, own, count * sizeof *box, (size_t)own, NULL) < 0)
+        return NULL;
+    return (const int64_t *)(const void *)own;
+}
+
 /* The box in the arena: one for all that are the same. Layers repeat, so most are. number: of the piece among its tensor's. */
 static const int64_t *keep_box(ckpt__index *x, const ckpt__piece *p, uint32_t ndim, const last_split *last,
                                size_t number)
 {
-    static const int64_t none[1];
     const ckpt__piece *like = number < last->count ? &last->pieces[number] : NULL;
-    size_t count = box_numbers(p, ndim), found;
-    if (count == 0)
-        return none;
+    const size_t count = box_numbers(p, ndim);
+    if (p->flags & CKPT__PIECE_KEPT)
+        return p->box;
     if (like && box_numbers(like, last->ndim) == count && memcmp(like->box, p->box, count * sizeof *p->box) == 0)
         return like->box;
-    if (!x->boxes && !(x->boxes = ckpt__hash_new(64)))
-        return NULL;
-    if (ckpt__hash_get(x->boxes, (const char *)p->box, count * sizeof *p->box, &found))
-        return (const int64_t *)found;
-    const char *box = ckpt__arena_copy(x->arena, (const char *)p->box, count * sizeof *p->box);
-    if (!box || ckpt__hash_put(x->boxes, box, count * sizeof *p->box, (size_t)box, NULL) < 0)
-        return NULL;
-    return (const int64_t *)(const void *)box;
+    return ckpt__index_box(x, p->box, count);
 }
 
 /* The device of all pieces, where they have one. */
@@ -195,6 +203,7 @@ ckpt_status ckpt__index_set_pieces(ckpt__index *x, size_t tensor, const int64_t 
         own->tensor = (uint32_t)tensor;
         if (!(own->box = keep_box(x, c.piece, ndim, &last, t->piece_count)))
             return ckpt__fail_memory(err, name, 0);
+        own->flags &= (uint8_t)~CKPT__PIECE_KEPT;
         x->piece_count++;
         t->piece_count++;
     }

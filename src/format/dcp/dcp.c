@@ -196,29 +196,107 @@ static ckpt_status open_files(ckpt__dcp *d, ckpt_error *err)
 
 /* ---- lists */
 
-static ckpt_status read_list(ckpt__dcp *d, const char *name, ckpt_error *err)
+static bool fill_hash(ckpt__hash **hash, size_t count, const char *(*name)(const ckpt__dcp *, size_t, size_t *),
+                      const ckpt__dcp *d)
 {
-    static const uint64_t most = (uint64_t)4 << 30;
-    char label[600];
-    uint32_t file;
-    ckpt__buf path = {0}, text = {0};
-    ckpt__buf_printf(&path, "%s%s", d->folder, name);
-    ckpt_status status =
-        path.failed ? ckpt__dcp_no_memory(d, err) : ckpt__source_add(d->request->source, path.data, &file, err);
-    if (status == CKPT_OK)
-        status = ckpt__source_slurp(d->request->source, file, most, &text, err);
-    if (status == CKPT_OK) {
-        d->list_bytes += text.size;
-        d->list_file = file;
-        ckpt__arena_allow(d->arena, ckpt__known_limit(text.size, true));
-        ckpt__arena_allow(d->index->arena, ckpt__known_limit(text.size, true));
-        ckpt__source_label(d->request->source, file, label, sizeof label);
-        status = ckpt__dcp_parse(d, text.data ? text.data : "", text.size, label, err);
-        d->index->bare_list = true;
+    ckpt__hash_free(*hash);
+    *hash = ckpt__hash_new(count);
+    bool ok = *hash != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
+        size_t n;
+        const char *text = name(d, i, &n);
+        ok = ckpt__hash_put(*hash, text, n, i, NULL) >= 0;
     }
-    ckpt__buf_free(&path);
+    return ok;
+}
+
+static const char *name_of_item(const ckpt__dcp *d, size_t i, size_t *n)
+{
+    *n = d->items[i].name.size;
+    return d->items[i].name.data;
+}
+
+static const char *name_of_file(const ckpt__dcp *d, size_t i, size_t *n)
+{
+    *n = strlen(d->files[i].name);
+    return d->files[i].name;
+}
+
+/* Back to the counts of `before`: a list that turns out to be damaged in its middle has added items and chunks. */
+static ckpt_status take_back(ckpt__dcp *d, const ckpt__dcp *before, ckpt_error *err)
+{
+    d->item_count = before->item_count;
+    d->chunk_count = before->chunk_count;
+    d->file_count = before->file_count;
+    d->order_count = before->order_count;
+    d->turns = before->turns;
+    for (size_t i = 0; i < d->file_count; i++)
+        d->files[i].needs = 0;
+    for (size_t i = 0; i < d->chunk_count; i++) {
+        ckpt__dcp_file *f = &d->files[d->chunks[i].file];
+        uint64_t end = d->chunks[i].offset + d->chunks[i].length;
+        f->needs = end > f->needs ? end : f->needs;
+    }
+    bool ok = fill_hash(&d->by_name, d->item_count, name_of_item, d) &&
+              fill_hash(&d->by_file, d->file_count, name_of_file, d);
+    return ok ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+}
+
+static const uint64_t most_of_list = (uint64_t)4 << 30;
+
+static ckpt_status read_part(void *ctx, uint64_t offset, void *dst, size_t n, ckpt_error *err)
+{
+    const ckpt__dcp *d = ctx;
+    return ckpt__source_read(d->request->source, d->list_file, offset, dst, n, err);
+}
+
+/* As torch writes it, or not at all. */
+static ckpt_status stream_list(ckpt__dcp *d, bool *taken, ckpt_error *err)
+{
+    const ckpt__dcp before = *d;
+    const ckpt__arena_mark mark = ckpt__arena_note(d->arena);
+    const ckpt__pickle_input in = {read_part, d, d->request->source->files[d->list_file].size};
+    *taken = false;
+    if (d->replicas || in.size > most_of_list)
+        return CKPT_OK;
+    ckpt_status status = ckpt__dcp_stream(d, &in, taken, err);
+    if (status < 0 || *taken)
+        return status;
+    status = take_back(d, &before, err);
+    ckpt__arena_rewind(d->arena, &mark);
+    return status;
+}
+
+static ckpt_status parse_list(ckpt__dcp *d, ckpt_error *err)
+{
+    char label[600];
+    ckpt__buf text = {0};
+    ckpt_status status = ckpt__source_slurp(d->request->source, d->list_file, most_of_list, &text, err);
+    ckpt__source_label(d->request->source, d->list_file, label, sizeof label);
+    if (status == CKPT_OK)
+        status = ckpt__dcp_parse(d, text.data ? text.data : "", text.size, label, err);
     ckpt__buf_free(&text);
     return status;
+}
+
+static ckpt_status read_list(ckpt__dcp *d, const char *name, ckpt_error *err)
+{
+    bool taken = false;
+    ckpt__buf path = {0};
+    ckpt__buf_printf(&path, "%s%s", d->folder, name);
+    ckpt_status status =
+        path.failed ? ckpt__dcp_no_memory(d, err) : ckpt__source_add(d->request->source, path.data, &d->list_file, err);
+    ckpt__buf_free(&path);
+    if (status < 0)
+        return status;
+    const uint64_t size = d->request->source->files[d->list_file].size,
+                   bytes = size < most_of_list ? size : most_of_list;
+    d->list_bytes += bytes;
+    ckpt__arena_allow(d->arena, ckpt__known_limit(bytes, true));
+    ckpt__arena_allow(d->index->arena, ckpt__known_limit(bytes, true));
+    d->index->bare_list = true;
+    status = stream_list(d, &taken, err);
+    return status == CKPT_OK && !taken ? parse_list(d, err) : status;
 }
 
 typedef struct ranks {
@@ -269,50 +347,6 @@ static ckpt_status no_list(ckpt__dcp *d, const ranks *r, uint64_t from, uint64_t
     return ckpt__fail(err, CKPT_E_DAMAGED, d->request->source->path,
                       "%s. Copy it again; ckpt-inspect verify names all, ckpt-migrate --salvage keeps what is whole",
                       text);
-}
-
-static bool fill_hash(ckpt__hash **hash, size_t count, const char *(*name)(const ckpt__dcp *, size_t, size_t *),
-                      const ckpt__dcp *d)
-{
-    ckpt__hash_free(*hash);
-    *hash = ckpt__hash_new(count);
-    bool ok = *hash != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
-        size_t n;
-        const char *text = name(d, i, &n);
-        ok = ckpt__hash_put(*hash, text, n, i, NULL) >= 0;
-    }
-    return ok;
-}
-
-static const char *name_of_item(const ckpt__dcp *d, size_t i, size_t *n)
-{
-    *n = d->items[i].name.size;
-    return d->items[i].name.data;
-}
-
-static const char *name_of_file(const ckpt__dcp *d, size_t i, size_t *n)
-{
-    *n = strlen(d->files[i].name);
-    return d->files[i].name;
-}
-
-/* Back to the counts of `before`: a list that turns out to be damaged in its middle has added items and chunks. */
-static ckpt_status take_back(ckpt__dcp *d, const ckpt__dcp *before, ckpt_error *err)
-{
-    d->item_count = before->item_count;
-    d->chunk_count = before->chunk_count;
-    d->file_count = before->file_count;
-    for (size_t i = 0; i < d->file_count; i++)
-        d->files[i].needs = 0;
-    for (size_t i = 0; i < d->chunk_count; i++) {
-        ckpt__dcp_file *f = &d->files[d->chunks[i].file];
-        uint64_t end = d->chunks[i].offset + d->chunks[i].length;
-        f->needs = end > f->needs ? end : f->needs;
-    }
-    bool ok = fill_hash(&d->by_name, d->item_count, name_of_item, d) &&
-              fill_hash(&d->by_file, d->file_count, name_of_file, d);
-    return ok ? CKPT_OK : ckpt__dcp_no_memory(d, err);
 }
 
 /* The list of one rank. A damaged one is a finding where reading goes on; what it held is missing in its tensors. */
@@ -462,7 +496,8 @@ static ckpt_status check_codings(const ckpt__dcp *d, ckpt_error *err)
 static ckpt_status tell_layout(ckpt__dcp *d, ckpt_error *err)
 {
     uint64_t *of = malloc((d->file_count + 1) * sizeof *of);
-    size_t distinct = 0, pieces = 0;
+    const size_t pieces = d->pieces;
+    size_t distinct = 0;
     bool named = d->file_count > 0;
     char by[64] = "";
     if (!of)
@@ -477,8 +512,6 @@ static ckpt_status tell_layout(ckpt__dcp *d, ckpt_error *err)
     for (size_t i = 0; named && i < d->file_count; i++)
         distinct += i == 0 || of[i] != of[i - 1];
     free(of);
-    for (size_t i = 0; i < d->chunk_count; i++)
-        pieces += !d->items[d->chunks[i].item].object;
     if (named)
         snprintf(by, sizeof by, ", written by %zu rank%s", distinct, distinct == 1 ? "" : "s");
     return ckpt__index_tell_layout(d->index, "%zu piece%s of tensors in %zu file%s%s", pieces, pieces == 1 ? "" : "s",
@@ -491,6 +524,8 @@ static ckpt_status fill(ckpt__dcp *d, ckpt_error *err)
 {
     names n;
     ckpt_status status = read_lists(d, err);
+    for (size_t i = 0; status == CKPT_OK && i < d->chunk_count; i++)
+        d->pieces += !d->items[d->chunks[i].item].object;
     if (status == CKPT_OK && !d->shards)
         status = check_codings(d, err);
     if (status == CKPT_OK && !d->shards)
@@ -536,6 +571,7 @@ ckpt_status ckpt__dcp_read_wholes(const ckpt__read_request *request, const char 
     }
     free(d.items);
     free(d.chunks);
+    free(d.order);
     free(d.files);
     ckpt__hash_free(d.by_name);
     ckpt__hash_free(d.by_file);

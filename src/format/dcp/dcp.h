@@ -2,6 +2,7 @@
  *
  *   dcp.c     the format of the table: bids, the lists that there are, files that must be there
  *   list.c    a list (.metadata, or __<rank>.metadata of each rank) -> items and their chunks
+ *   stream.c  .metadata as torch writes it, without a graph of its pickle: items and chunks of the largest checkpoints
  *   record.c  one record: an archive of torch.save inside a file, looked into at its first use
  *   fill.c    items -> tensors, pieces and objects of an index
  *   tree.c    the paths of the state dict -> the value tree, and what each tensor is to training
@@ -19,11 +20,17 @@
 
 /* One record, and what of an item it holds. */
 typedef struct ckpt__dcp_chunk {
-    const int64_t *box; /* lo[ndim], size[ndim], in the list's arena; of an object NULL */
+    const int64_t *box; /* lo[ndim], size[ndim], one of the index's (ckpt__index_box); of an object NULL */
     uint64_t offset, length;
-    uint32_t item, file; /* numbers in the list */
-    bool zstd;
+    uint32_t item; /* number in the list, as file is */
+    uint32_t file : 31;
+    bool zstd : 1;
 } ckpt__dcp_chunk;
+
+enum {
+    CKPT__DCP_DIMS = 64,         /* of a tensor, at most */
+    CKPT__DCP_FILES = 0x7fffffff /* numbers of files are below */
+};
 
 /* One key of the state dict. */
 typedef struct ckpt__dcp_item {
@@ -53,8 +60,12 @@ typedef struct ckpt__dcp {
     ckpt__arena *arena;                /* owned: until the index is made */
     ckpt__dcp_item *items;
     size_t item_count, item_capacity; /* heap, owned, as all three */
-    ckpt__dcp_chunk *chunks;          /* in the order of the lists */
+    ckpt__dcp_chunk *chunks;          /* in the order of the lists; of no use once the index is filled */
     size_t chunk_count, chunk_capacity;
+    size_t pieces;   /* chunks that are of tensors */
+    uint32_t *order; /* heap, owned: the chunks in the order of their records in the list; order_count 0: not told */
+    size_t order_count;
+    bool apart; /* in that order each record begins in a later file than the one before, or behind it */
     ckpt__dcp_file *files;
     size_t file_count, file_capacity;
     ckpt__hash *by_name, *by_file; /* owned: item's name, file's name -> number */
@@ -68,6 +79,17 @@ typedef struct ckpt__dcp {
 
 /* list.c: takes in one list, which is `size` bytes at `text`. */
 ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const char *label, ckpt_error *err);
+/* A new item, which is like `like` but for its name. */
+ckpt_status ckpt__dcp_add_item(ckpt__dcp *d, ckpt_str name, const ckpt__dcp_item *like, size_t *number,
+                               ckpt_error *err);
+/* The file of that name. CKPT_E_FORMAT: none can have that name; no message is made. */
+ckpt_status ckpt__dcp_file_of(ckpt__dcp *d, ckpt_str name, uint32_t *file);
+/* "metadata.Metadata": "Metadata". */
+ckpt_str ckpt__dcp_last_name(ckpt_str name);
+/* stream.c: takes in the one list of a checkpoint from its file, as quickly as it can be read, in memory for what is wanted of it. *taken
+ * false: it has something that torch's own lists do not have, or is damaged. Then ckpt__dcp_parse is to be asked, and what was
+ * added so far is to be taken back. */
+ckpt_status ckpt__dcp_stream(ckpt__dcp *d, const ckpt__pickle_input *in, bool *taken, ckpt_error *err);
 /* fill.c: everything of the list into the index; files are known. */
 ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err);
 /* record.c: looks into a tensor's record (ckpt__records.look). */

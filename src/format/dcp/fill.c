@@ -16,13 +16,35 @@ static int by_place(const void *a, const void *b, void *ctx)
         return x->file < y->file ? -1 : 1;
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
-    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
+    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : *(const uint32_t *)a > *(const uint32_t *)b;
+}
+
+/* All chunks by place. That is the order of the records in a list that a few ranks wrote one behind the other. */
+static uint32_t *sort_chunks(ckpt__dcp *d)
+{
+    const size_t n = d->chunk_count;
+    uint32_t *order = d->order;
+    size_t sorted = 1;
+    d->order = NULL;
+    if (order && d->apart)
+        return order;
+    if (!order || d->order_count != n) {
+        free(order);
+        order = malloc((n + 1) * sizeof *order);
+        for (size_t i = 0; order && i < n; i++)
+            order[i] = (uint32_t)i;
+    }
+    while (order && sorted < n && by_place(&order[sorted - 1], &order[sorted], d) < 0)
+        sorted++;
+    if (order && sorted < n)
+        qsort_r(order, n, sizeof *order, by_place, d);
+    return order;
 }
 
 static ckpt_status check_overlaps(const ckpt__dcp *d, const uint32_t *order, ckpt_error *err)
 {
     char one[200], two[200];
-    for (size_t i = 1; i < d->chunk_count; i++) {
+    for (size_t i = 1; i < d->chunk_count && !d->apart; i++) {
         const ckpt__dcp_chunk *x = &d->chunks[order[i - 1]], *y = &d->chunks[order[i]];
         if (x->file != y->file || y->offset - x->offset >= x->length)
             continue;
@@ -38,21 +60,97 @@ static ckpt_status check_overlaps(const ckpt__dcp *d, const uint32_t *order, ckp
     return CKPT_OK;
 }
 
+/* ---- the chunks of each item */
+
+/* A list that one program wrote has those of an item side by side. The lists of ranks have not. */
+typedef struct groups {
+    uint32_t *first;   /* heap, owned, one an item and one more: of `numbers`, or of the chunks themselves */
+    uint32_t *numbers; /* heap, owned: chunks, item by item; NULL: they stand so in the list */
+    size_t *at;        /* heap, owned, one an item: where its chunks begin, where numbers is NULL */
+} groups;
+
+static void free_groups(groups *g)
+{
+    free(g->first);
+    free(g->numbers);
+    free(g->at);
+}
+
+static bool group_chunks(const ckpt__dcp *d, groups *g)
+{
+    bool side_by_side = true;
+    g->first = calloc(d->item_count + 2, sizeof *g->first);
+    g->at = calloc(d->item_count + 1, sizeof *g->at);
+    if (!g->first || !g->at)
+        return false;
+    for (size_t i = 0; i < d->chunk_count; i++) {
+        const uint32_t item = d->chunks[i].item;
+        if (g->first[item + 1]++ == 0)
+            g->at[item] = i;
+        side_by_side &= i - g->at[item] + 1 == g->first[item + 1];
+    }
+    for (size_t i = 1; i <= d->item_count; i++)
+        g->first[i] += g->first[i - 1];
+    if (side_by_side)
+        return true;
+    g->numbers = malloc((d->chunk_count + 1) * sizeof *g->numbers);
+    for (size_t i = 0; i < d->item_count; i++)
+        g->at[i] = g->first[i];
+    for (size_t i = 0; g->numbers && i < d->chunk_count; i++)
+        g->numbers[g->at[d->chunks[i].item]++] = (uint32_t)i;
+    return g->numbers != NULL;
+}
+
+static size_t count_of(const groups *g, size_t item)
+{
+    return g->first[item + 1] - g->first[item];
+}
+
+static const ckpt__dcp_chunk *chunk_of(const ckpt__dcp *d, const groups *g, size_t item, size_t i)
+{
+    return &d->chunks[g->numbers ? g->numbers[g->first[item] + i] : g->at[item] + i];
+}
+
 /* ---- tensors */
 
+/* What the record has in common with others: as a rule with one of the last few of its tensor. */
+typedef struct kinds {
+    const ckpt__nested_kind *last[4];
+    unsigned turn;
+} kinds;
+
+static const ckpt__nested_kind *kind_of(ckpt__dcp *d, const ckpt__dcp_item *item, const ckpt__dcp_chunk *c, kinds *all)
+{
+    enum { MOST = sizeof all->last / sizeof *all->last };
+    const size_t bytes = item->ndim * sizeof *c->box;
+    const int64_t *size = c->box + item->ndim;
+    for (unsigned i = 0; i < MOST && all->last[i]; i++)
+        if (all->last[i]->zstd == c->zstd && (bytes == 0 || memcmp(all->last[i]->shape, size, bytes) == 0))
+            return all->last[i];
+    ckpt__nested_kind *k = ckpt__arena_alloc(d->index->arena, sizeof *k);
+    int64_t *shape = ckpt__arena_array(d->index->arena, item->ndim ? item->ndim : 1, sizeof *shape);
+    if (!k || !shape)
+        return NULL;
+    if (bytes)
+        memcpy(shape, size, bytes);
+    *k = (ckpt__nested_kind){.records = d->index->records,
+                             .shape = shape,
+                             .ndim = item->ndim,
+                             .dtype = (uint16_t)item->dtype,
+                             .zstd = c->zstd};
+    return all->last[all->turn++ % MOST] = k;
+}
+
 static ckpt_status add_storage(ckpt__dcp *d, const ckpt__dcp_item *item, const ckpt__dcp_chunk *c, ckpt_str name,
-                               uint64_t size, ckpt_error *err)
+                               uint64_t size, kinds *all, ckpt_error *err)
 {
     const ckpt__dcp_file *f = &d->files[c->file];
     bool lost = c->offset + c->length > f->has;
-    ckpt__nested *n = ckpt__arena_alloc(d->index->arena, sizeof *n);
-    ckpt__records *records = ckpt__index_records(d->index);
-    ckpt__storage *s = n && records ? ckpt__index_add_storage(d->index) : NULL;
+    const ckpt__nested_kind *kind = kind_of(d, item, c, all);
+    const ckpt__nested *n = kind ? ckpt__records_add(kind, c->offset) : NULL;
+    ckpt__storage *s = n ? ckpt__index_add_storage(d->index) : NULL;
     if (!s)
         return ckpt__dcp_no_memory(d, err);
-    records->look = ckpt__dcp_look;
-    *n = (ckpt__nested){
-        .records = records, .offset = c->offset, .ndim = item->ndim, .dtype = (uint16_t)item->dtype, .zstd = c->zstd};
     s->name = name;
     s->dtype = item->dtype;
     s->extent = (ckpt__extent){.file = f->number,
@@ -63,18 +161,6 @@ static ckpt_status add_storage(ckpt__dcp *d, const ckpt__dcp_item *item, const c
                                .length = lost ? 0 : c->length,
                                .size = size};
     return CKPT_OK;
-}
-
-/* The shapes of the boxes, which the index has once for all that are alike. */
-static void set_shapes(ckpt__index *x, size_t tensor)
-{
-    const ckpt__tensor *t = &x->tensors[tensor];
-    for (size_t i = 0; i < ckpt__view_count(t); i++) {
-        const ckpt__view v = ckpt__view_of(x, t, i);
-        ckpt__extent *e = &x->storages[v.storage].extent;
-        if (e->coding == CKPT__NESTED)
-            ((ckpt__nested *)(uintptr_t)e->nested)->shape = v.size;
-    }
 }
 
 /* One that has no elements has no records with bytes. */
@@ -98,14 +184,15 @@ static ckpt_status add_value(ckpt__dcp *d, ckpt__dcp_item *item, size_t tensor, 
 }
 
 /* Is there a chunk that has elements? */
-static bool has_chunks(const ckpt__dcp *d, const ckpt__dcp_item *item, const uint32_t *chunks, size_t count)
+static bool has_chunks(const ckpt__dcp *d, const groups *g, size_t number)
 {
-    for (size_t i = 0; i < count; i++) {
-        const int64_t *size = d->chunks[chunks[i]].box + item->ndim;
+    const uint32_t n = d->items[number].ndim;
+    for (size_t i = 0; i < count_of(g, number); i++) {
+        const int64_t *size = chunk_of(d, g, number, i)->box + n;
         uint32_t k = 0;
-        while (k < item->ndim && size[k] != 0)
+        while (k < n && size[k] != 0)
             k++;
-        if (k == item->ndim)
+        if (k == n)
             return true;
     }
     return false;
@@ -125,16 +212,41 @@ static ckpt_status lose_tensor(ckpt__dcp *d, const ckpt__dcp_item *item, uint64_
         (unsigned long long)numel);
 }
 
-/* chunks[i] are numbers of its chunks. */
-static ckpt_status add_tensor(ckpt__dcp *d, ckpt__dcp_item *item, const uint32_t *chunks, size_t count,
-                              ckpt__piece *pieces, ckpt_error *err)
+/* Where its bytes are: a storage for each chunk. */
+static ckpt_status add_pieces(ckpt__dcp *d, const groups *g, size_t number, ckpt__piece *pieces, ckpt_error *err)
 {
     ckpt__index *x = d->index;
-    uint64_t numel, bytes;
+    const ckpt__dcp_item *item = &d->items[number];
+    const size_t count = count_of(g, number), tensor = item->value->tensor;
+    const ckpt_str name = x->tensors[tensor].info.name;
+    ckpt_status status = CKPT_OK;
+    kinds all = {0};
+    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
+        const ckpt__dcp_chunk *c = chunk_of(d, g, number, i);
+        uint64_t numel, bytes;
+        if (!ckpt__numel(c->box + item->ndim, item->ndim, &numel) ||
+            !ckpt__nbytes(numel, ckpt_dtype_bits(item->dtype), &bytes))
+            return ckpt__fail(err, CKPT_E_FORMAT, name.data, "a chunk of it has a size that overflows 64 bits");
+        pieces[i] = (ckpt__piece){.box = c->box,
+                                  .storage = (uint32_t)x->storage_count,
+                                  .flags = (d->replicas && count > 1 ? CKPT__PIECE_REPLICA : 0) | CKPT__PIECE_KEPT};
+        status = add_storage(d, item, c, name, bytes, &all, err);
+    }
+    if (status == CKPT_OK && !g->numbers) /* they have said all that they know */
+        ckpt__forget(d->chunks + g->at[number], count * sizeof *d->chunks);
+    return status == CKPT_OK ? ckpt__index_set_pieces(x, tensor, item->shape, pieces, count, err) : status;
+}
+
+/* The tensor's row. What it is made of comes later, where that is in several chunks. */
+static ckpt_status add_tensor(ckpt__dcp *d, const groups *g, size_t number, ckpt_error *err)
+{
+    ckpt__index *x = d->index;
+    ckpt__dcp_item *item = &d->items[number];
+    uint64_t numel;
     ckpt_status status = CKPT_OK;
     if (!ckpt__numel(item->shape, item->ndim, &numel))
         return ckpt__fail(err, CKPT_E_FORMAT, item->name.data, "the product of its shape overflows 64 bits");
-    if (numel && !has_chunks(d, item, chunks, count))
+    if (numel && !has_chunks(d, g, number))
         return lose_tensor(d, item, numel, err);
     ckpt__tensor *t = ckpt__index_add_tensor(x);
     size_t tensor = x->tensor_count - 1;
@@ -144,58 +256,34 @@ static ckpt_status add_tensor(ckpt__dcp *d, ckpt__dcp_item *item, const uint32_t
     t->info.name = name;
     t->info.dtype = item->dtype;
     t->info.ndim = item->ndim;
-    if (numel == 0) {
+    if (numel == 0)
         status = set_empty(d, tensor, item, err);
-        return status == CKPT_OK ? add_value(d, item, tensor, err) : status;
-    }
-    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
-        const ckpt__dcp_chunk *c = &d->chunks[chunks[i]];
-        if (!ckpt__numel(c->box + item->ndim, item->ndim, &numel) ||
-            !ckpt__nbytes(numel, ckpt_dtype_bits(item->dtype), &bytes))
-            return ckpt__fail(err, CKPT_E_FORMAT, name.data, "a chunk of it has a size that overflows 64 bits");
-        pieces[i] = (ckpt__piece){.box = c->box,
-                                  .storage = (uint32_t)x->storage_count,
-                                  .flags = d->replicas && count > 1 ? CKPT__PIECE_REPLICA : 0};
-        status = add_storage(d, item, c, name, bytes, err);
-    }
-    if (status == CKPT_OK)
-        status = ckpt__index_set_pieces(x, tensor, item->shape, pieces, count, err);
-    if (status == CKPT_OK)
-        set_shapes(x, tensor);
     return status == CKPT_OK ? add_value(d, item, tensor, err) : status;
 }
 
-/* Numbers of chunks, item by item: those of item i are from[i] ... from[i + 1]. */
-static bool group_chunks(const ckpt__dcp *d, uint32_t **from, uint32_t **numbers)
+static ckpt_status add_tensors(ckpt__dcp *d, const groups *g, ckpt_error *err)
 {
-    *from = calloc(d->item_count + 2, sizeof **from);
-    *numbers = calloc(d->chunk_count + 1, sizeof **numbers);
-    if (!*from || !*numbers)
-        return false;
-    for (size_t i = 0; i < d->chunk_count; i++)
-        (*from)[d->chunks[i].item + 2]++;
-    for (size_t i = 2; i < d->item_count + 2; i++)
-        (*from)[i] += (*from)[i - 1];
-    for (size_t i = 0; i < d->chunk_count; i++)
-        (*numbers)[(*from)[d->chunks[i].item + 1]++] = (uint32_t)i;
-    return true;
-}
-
-static ckpt_status add_tensors(ckpt__dcp *d, ckpt_error *err)
-{
-    uint32_t *from = NULL, *numbers = NULL;
-    ckpt__piece *pieces = NULL;
-    size_t most = 0;
-    ckpt_status status = group_chunks(d, &from, &numbers) ? CKPT_OK : ckpt__dcp_no_memory(d, err);
-    for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
-        most = from[i + 1] - from[i] > most ? from[i + 1] - from[i] : most;
-    if (status == CKPT_OK && !(pieces = calloc(most + 1, sizeof *pieces)))
-        status = ckpt__dcp_no_memory(d, err);
+    ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++)
         if (!d->items[i].object)
-            status = add_tensor(d, &d->items[i], numbers + from[i], from[i + 1] - from[i], pieces, err);
-    free(from);
-    free(numbers);
+            status = add_tensor(d, g, i, err);
+    return status;
+}
+
+/* split: those in several chunks; else those in one. */
+static ckpt_status add_bytes(ckpt__dcp *d, const groups *g, bool split, ckpt_error *err)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < d->item_count; i++)
+        most = count_of(g, i) > most ? count_of(g, i) : most;
+    ckpt__piece *pieces = malloc((most + 1) * sizeof *pieces);
+    ckpt_status status = pieces ? CKPT_OK : ckpt__dcp_no_memory(d, err);
+    for (size_t i = 0; status == CKPT_OK && i < d->item_count; i++) {
+        const ckpt__dcp_item *item = &d->items[i];
+        if (!item->object && item->value && !d->index->tensors[item->value->tensor].whole &&
+            (count_of(g, i) > 1) == split)
+            status = add_pieces(d, g, i, pieces, err);
+    }
     free(pieces);
     return status;
 }
@@ -291,6 +379,7 @@ static ckpt_status add_object(ckpt__dcp *d, const ckpt__dcp_chunk *c, ckpt__dcp_
     return CKPT_OK;
 }
 
+/* In the order of their places in the files. */
 static ckpt_status add_objects(ckpt__dcp *d, const uint32_t *order, ckpt_error *err)
 {
     ckpt__dcp_cache cache = {0};
@@ -340,22 +429,31 @@ static ckpt_status sort_items(ckpt__dcp *d, ckpt_error *err)
     return ok ? CKPT_OK : ckpt__dcp_no_memory(d, err);
 }
 
+/* The storages of pieces, of which there may be millions, come last: whoever makes another index of this one's storages by their numbers
+ * has no use for them. */
 ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err)
 {
-    uint32_t *order = calloc(d->chunk_count + 1, sizeof *order);
-    ckpt_status status = order ? sort_items(d, err) : ckpt__dcp_no_memory(d, err);
-    for (size_t i = 0; order && i < d->chunk_count; i++)
-        order[i] = (uint32_t)i;
-    if (order && d->chunk_count)
-        qsort_r(order, d->chunk_count, sizeof *order, by_place, d);
+    groups g = {0};
+    ckpt__records *records = d->index->records ? d->index->records : ckpt__index_records(d->index, d->chunk_count);
+    uint32_t *order = sort_chunks(d);
+    ckpt_status status = order && records ? sort_items(d, err) : ckpt__dcp_no_memory(d, err);
     if (status == CKPT_OK)
         status = check_overlaps(d, order, err);
-    if (status == CKPT_OK && !ckpt__index_reserve(d->index, d->chunk_count, d->item_count))
+    if (status == CKPT_OK && !group_chunks(d, &g))
         status = ckpt__dcp_no_memory(d, err);
+    if (status == CKPT_OK) {
+        records->look = ckpt__dcp_look;
+        status = add_tensors(d, &g, err);
+    }
     if (status == CKPT_OK)
-        status = add_tensors(d, err);
+        status = add_bytes(d, &g, false, err);
     if (status == CKPT_OK)
         status = add_objects(d, order, err);
     free(order);
+    if (status == CKPT_OK && !ckpt__index_expect(d->index, d->chunk_count, d->chunk_count))
+        status = ckpt__dcp_no_memory(d, err);
+    if (status == CKPT_OK)
+        status = add_bytes(d, &g, true, err);
+    free_groups(&g);
     return status;
 }

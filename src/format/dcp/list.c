@@ -41,7 +41,7 @@ static ckpt_status no_memory(const parser *p)
 
 /* ---- classes */
 
-static ckpt_str last_name(ckpt_str name)
+ckpt_str ckpt__dcp_last_name(ckpt_str name)
 {
     const char *dot = name.size ? memrchr(name.data, '.', name.size) : NULL;
     return dot ? (ckpt_str){dot + 1, name.size - (size_t)(dot + 1 - name.data)} : name;
@@ -79,7 +79,7 @@ static bool is_allowed(const ckpt__pickle_global *g)
     ckpt__pickle_names own = {g->module, g->name};
     ckpt__pickle_node node = {.kind = CKPT__P_GLOBAL, .u.global = &own};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (ckpt__str_is(last_name(g->name), names[i]))
+        if (ckpt__str_is(ckpt__dcp_last_name(g->name), names[i]))
             return true;
     return ckpt__torch_dtype(&node) != CKPT_DTYPE_NONE;
 }
@@ -104,7 +104,7 @@ static bool is_a(const ckpt__pickle_node *node, const char *class_name)
 {
     const ckpt__pickle_node *callable = node && node->kind == CKPT__P_OBJECT ? node->u.object->callable : NULL;
     return callable && callable->kind == CKPT__P_GLOBAL &&
-           ckpt__str_is(last_name(callable->u.global->name), class_name);
+           ckpt__str_is(ckpt__dcp_last_name(callable->u.global->name), class_name);
 }
 
 /* An attribute of an object: its state is its __dict__, or (None, {...}) of a class with slots. */
@@ -161,18 +161,16 @@ static void make_key(parser *p, ckpt_str name, const int64_t *lo, size_t ndim)
         ckpt__buf_add(&p->key, lo, ndim * sizeof *lo);
 }
 
-enum { MOST_DIMS = 64 };
-
 static ckpt_status add_record(parser *p, const ckpt__pickle_node *index, const ckpt__pickle_node *info)
 {
     const ckpt__pickle_node *name = attribute(index, "fqn"), *offset = attribute(index, "offset");
     const ckpt__pickle_node *sizes = is_none(offset) ? NULL : sizes_of(offset);
-    int64_t lo[MOST_DIMS] = {0};
+    int64_t lo[CKPT__DCP_DIMS] = {0};
     if (!is_a(index, "MetadataIndex") || !name || name->kind != CKPT__P_STR || (!is_none(offset) && !sizes))
         return wrong(p, index, "storage_data has a key that is no MetadataIndex of a name and an offset");
     if (!is_a(info, "_StorageInfo"))
         return wrong(p, info, "storage_data has a value that is no _StorageInfo");
-    if (ckpt__torch_length(sizes) > MOST_DIMS || !put_sizes(sizes, lo))
+    if (ckpt__torch_length(sizes) > CKPT__DCP_DIMS || !put_sizes(sizes, lo))
         return wrong(p, index, "an offset that is no list of at most 64 numbers");
     make_key(p, name->u.text, sizes ? lo : NULL, ckpt__torch_length(sizes));
     char *key = p->key.failed ? NULL : ckpt__arena_copy(p->nodes, p->key.data, p->key.size);
@@ -194,12 +192,12 @@ static ckpt_status read_records(parser *p, const ckpt__pickle_node *data)
 
 /* ---- chunks */
 
-static ckpt_status file_of(parser *p, ckpt_str name, uint32_t *file)
+ckpt_status ckpt__dcp_file_of(ckpt__dcp *d, ckpt_str name, uint32_t *file)
 {
-    ckpt__dcp *d = p->d;
     size_t number = d->file_count;
-    if (memchr(name.data, '\0', name.size) || name.size == 0 || name.size > 4000)
-        return ckpt__fail(p->err, CKPT_E_FORMAT, p->label, "it names a file by a name that none can have");
+    *file = 0;
+    if (memchr(name.data, '\0', name.size) || name.size == 0 || name.size > 4000 || number >= CKPT__DCP_FILES)
+        return CKPT_E_FORMAT;
     if (ckpt__hash_get(d->by_file, name.data, name.size, &number)) {
         *file = (uint32_t)number;
         return CKPT_OK;
@@ -207,10 +205,19 @@ static ckpt_status file_of(parser *p, ckpt_str name, uint32_t *file)
     ckpt_str copy = ckpt__arena_str(d->arena, name.data, name.size);
     if (!copy.data || !ckpt__arena_grow(d->arena, &d->files, &d->file_capacity, d->file_count + 1, sizeof *d->files) ||
         ckpt__hash_put(d->by_file, copy.data, copy.size, number, NULL) < 0)
-        return no_memory(p);
+        return CKPT_E_NO_MEMORY;
     d->files[d->file_count++] = (ckpt__dcp_file){.name = copy.data};
     *file = (uint32_t)number;
     return CKPT_OK;
+}
+
+static ckpt_status file_of(parser *p, ckpt_str name, uint32_t *file)
+{
+    ckpt_status status = ckpt__dcp_file_of(p->d, name, file);
+    if (status == CKPT_E_NO_MEMORY)
+        return no_memory(p);
+    return status == CKPT_OK ? status
+                             : ckpt__fail(p->err, status, p->label, "it names a file by a name that none can have");
 }
 
 /* "stream.zstd/1" is the one extension that torch has (torch/distributed/checkpoint/_extension.py). */
@@ -239,20 +246,24 @@ static ckpt_status add_chunk(parser *p, size_t item, const ckpt__pickle_node *in
     ckpt__dcp *d = p->d;
     const ckpt__pickle_node *path = attribute(info, "relative_path");
     ckpt__dcp_chunk chunk = {.box = box, .item = (uint32_t)item};
+    uint32_t file = 0;
+    bool zstd = false;
     uint64_t end;
     if (!path || path->kind != CKPT__P_STR || !get_number(attribute(info, "offset"), &chunk.offset) ||
         !get_number(attribute(info, "length"), &chunk.length) || !ckpt__add(chunk.offset, chunk.length, &end))
         return wrong(p, info, "a _StorageInfo without a file, an offset and a length");
-    ckpt_status status = read_transform(p, info, &chunk.zstd);
+    ckpt_status status = read_transform(p, info, &zstd);
     if (status == CKPT_OK)
-        status = file_of(p, path->u.text, &chunk.file);
+        status = file_of(p, path->u.text, &file);
     if (status < 0)
         return status;
     if (d->chunk_count >= UINT32_MAX ||
         !ckpt__arena_grow(d->arena, &d->chunks, &d->chunk_capacity, d->chunk_count + 1, sizeof *d->chunks))
         return no_memory(p);
+    chunk.file = file & CKPT__DCP_FILES;
+    chunk.zstd = zstd;
     d->chunks[d->chunk_count++] = chunk;
-    ckpt__dcp_file *f = &d->files[chunk.file];
+    ckpt__dcp_file *f = &d->files[file];
     f->needs = end > f->needs ? end : f->needs;
     return CKPT_OK;
 }
@@ -271,9 +282,7 @@ static ckpt_status read_chunk(parser *p, size_t number, const ckpt__pickle_node 
     const ckpt__pickle_node *lo = sizes_of(attribute(node, "offsets")), *size = sizes_of(attribute(node, "sizes"));
     uint32_t n = item->ndim;
     size_t info;
-    int64_t *box = ckpt__arena_array(p->d->arena, n ? 2 * (size_t)n : 1, sizeof *box);
-    if (!box)
-        return no_memory(p);
+    int64_t box[2 * CKPT__DCP_DIMS] = {0};
     if (!is_a(node, "ChunkStorageMetadata") || !lo || !size || ckpt__torch_length(lo) != n ||
         ckpt__torch_length(size) != n || !put_sizes(lo, box) || !put_sizes(size, box + n))
         return wrong(p, node, "a chunk that is no box of its tensor");
@@ -282,8 +291,10 @@ static ckpt_status read_chunk(parser *p, size_t number, const ckpt__pickle_node 
     make_key(p, item->name, box, n);
     if (p->key.failed)
         return no_memory(p);
-    if (ckpt__hash_get(p->records, p->key.data, p->key.size, &info))
-        return add_chunk(p, number, (const ckpt__pickle_node *)info, box);
+    if (ckpt__hash_get(p->records, p->key.data, p->key.size, &info)) {
+        const int64_t *kept = ckpt__index_box(p->d->index, box, 2 * (size_t)n);
+        return kept ? add_chunk(p, number, (const ckpt__pickle_node *)info, kept) : no_memory(p);
+    }
     char shown[200], where[200];
     ckpt__shape_text(where, sizeof where, box, n);
     return ckpt__fail(p->err, CKPT_E_DAMAGED, p->label, "no record is named for the chunk at %s of '%s'", where,
@@ -313,6 +324,20 @@ static ckpt_status read_dtype(const parser *p, const ckpt__pickle_node *properti
     return CKPT_OK;
 }
 
+ckpt_status ckpt__dcp_add_item(ckpt__dcp *d, ckpt_str name, const ckpt__dcp_item *like, size_t *number, ckpt_error *err)
+{
+    ckpt_str copy = ckpt__arena_str(d->arena, name.data, name.size);
+    *number = d->item_count;
+    if (!copy.data || d->item_count >= UINT32_MAX ||
+        !ckpt__arena_grow(d->arena, &d->items, &d->item_capacity, d->item_count + 1, sizeof *d->items) ||
+        ckpt__hash_put(d->by_name, copy.data, copy.size, *number, NULL) < 0)
+        return ckpt__dcp_no_memory(d, err);
+    d->items[d->item_count] = *like;
+    d->items[d->item_count].turn = UINT32_MAX;
+    d->items[d->item_count++].name = copy;
+    return CKPT_OK;
+}
+
 /* The item of that name: a new one, or the one that another rank's list had, which must be the same. */
 static ckpt_status item_of(parser *p, const ckpt__pickle_node *key, const ckpt__dcp_item *like, size_t *number,
                            bool *is_new)
@@ -333,16 +358,7 @@ static ckpt_status item_of(parser *p, const ckpt__pickle_node *key, const ckpt__
                                  "parts of one checkpoint",
                                  ckpt__escape(shown, sizeof shown, name.data, name.size));
     }
-    ckpt_str copy = ckpt__arena_str(d->arena, name.data, name.size);
-    *number = d->item_count;
-    if (!copy.data || d->item_count >= UINT32_MAX ||
-        !ckpt__arena_grow(d->arena, &d->items, &d->item_capacity, d->item_count + 1, sizeof *d->items) ||
-        ckpt__hash_put(d->by_name, copy.data, copy.size, *number, NULL) < 0)
-        return no_memory(p);
-    d->items[d->item_count] = *like;
-    d->items[d->item_count].turn = UINT32_MAX;
-    d->items[d->item_count++].name = copy;
-    return CKPT_OK;
+    return ckpt__dcp_add_item(d, name, like, number, p->err);
 }
 
 static ckpt_status read_object(parser *p, const ckpt__pickle_node *key)
@@ -371,7 +387,7 @@ static ckpt_status read_tensor(parser *p, const ckpt__pickle_node *key, const ck
     bool is_new;
     if (!shape)
         return no_memory(p);
-    if (!sizes || n > MOST_DIMS || !put_sizes(sizes, shape) || !chunks || chunks->kind != CKPT__P_LIST)
+    if (!sizes || n > CKPT__DCP_DIMS || !put_sizes(sizes, shape) || !chunks || chunks->kind != CKPT__P_LIST)
         return wrong(p, of, "a tensor without a size and chunks");
     ckpt__dcp_item like = {.shape = shape, .ndim = (uint32_t)n};
     ckpt_status status = read_dtype(p, attribute(of, "properties"), key->u.text, &like.dtype);
@@ -459,7 +475,7 @@ static ckpt_status read_whole(parser *p, ckpt_str name, const ckpt__pickle_node 
     ckpt_str copy = ckpt__arena_str(a, name.data, name.size);
     if (!shape || !copy.data || !ckpt__grow(&w->items, &w->capacity, w->count + 1, sizeof *w->items))
         return no_memory(p);
-    if (n > MOST_DIMS || !put_sizes(sizes, shape))
+    if (n > CKPT__DCP_DIMS || !put_sizes(sizes, shape))
         return wrong(p, sizes, "a whole shape that is no list of at most 64 sizes");
     w->items[w->count++] = (ckpt__dcp_whole){copy, shape, (uint32_t)n};
     return CKPT_OK;

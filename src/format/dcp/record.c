@@ -197,7 +197,7 @@ static ckpt_status blame(ckpt_status status, const window *w, const char *what, 
     return status;
 }
 
-static ckpt_status mismatch(const window *w, const char *what, const ckpt__nested *n, const ckpt__index *part,
+static ckpt_status mismatch(const window *w, const char *what, const ckpt__nested_kind *n, const ckpt__index *part,
                             ckpt_error *err)
 {
     const ckpt_tensor_info *t = part->tensor_count ? &part->tensors[0].info : NULL;
@@ -228,7 +228,7 @@ static ckpt_status mismatch(const window *w, const char *what, const ckpt__neste
         w->label, ckpt_dtype_name(t->dtype), is, ckpt_dtype_name((ckpt_dtype)n->dtype), want);
 }
 
-static bool is_as_said(const ckpt__nested *n, const ckpt__index *part)
+static bool is_as_said(const ckpt__nested_kind *n, const ckpt__index *part)
 {
     const ckpt__tensor *t = part->tensor_count == 1 ? &part->tensors[0] : NULL;
     return t && t->whole && part->root && part->root->kind == CKPT_V_TENSOR && (uint16_t)t->info.dtype == n->dtype &&
@@ -259,7 +259,7 @@ static ckpt_status set_place(ckpt__nested_place *place, const ckpt__extent *of, 
         return ckpt__fail(
             err, CKPT_E_UNSUPPORTED, what,
             "its record was written by a big-endian machine: distributed checkpoints of such are not read");
-    if (n->zstd && !set_frame(place, of, n, e))
+    if (n->kind->zstd && !set_frame(place, of, n, e))
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, what, "its record is compressed twice, as torch writes none");
     bool plain = t->info.offset == 0 && t->info.nbytes == e->size &&
                  ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim);
@@ -292,14 +292,14 @@ ckpt_status ckpt__dcp_look(const struct ckpt__source *source, const ckpt__extent
         return ckpt__fail_memory(err, what, sizeof **out);
     if (!ckpt__add(extent->size, AROUND, &most))
         most = UINT64_MAX;
-    ckpt_status status = n->zstd ? open_frame(&w, most, &why) : open_plain(&w, &why);
+    ckpt_status status = n->kind->zstd ? open_frame(&w, most, &why) : open_plain(&w, &why);
     const ckpt__torch_window torch = {read_window, &w, w.size, w.begin, NULL, w.label};
     if (status == CKPT_OK)
         status = ckpt__torch_read_window(&request, &torch, &part, &why);
     if (status < 0)
         status = blame(status, &w, what, &why, err);
-    else if (!is_as_said(n, part))
-        status = mismatch(&w, what, n, part, err);
+    else if (!is_as_said(n->kind, part))
+        status = mismatch(&w, what, n->kind, part, err);
     else
         status = set_place(*out, extent, n, part, what, err);
     close_window(&w);

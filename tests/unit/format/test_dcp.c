@@ -292,7 +292,7 @@ static size_t looked_into(const ckpt__index *x)
 {
     size_t n = 0;
     for (size_t i = 0; i < x->storage_count; i++)
-        n += x->storages[i].extent.coding == CKPT__NESTED && x->storages[i].extent.nested->found;
+        n += x->storages[i].extent.coding == CKPT__NESTED && ckpt__is_found(&x->storages[i].extent);
     return n;
 }
 

@@ -200,7 +200,7 @@ START_TEST(no_memory)
                           formats[k % 3], (int)status, err.object, err.message);
             ck_assert(status == CKPT_OK || access("../out", F_OK) != 0);
         }
-        ck_assert_int_gt(n, 30);
+        ck_assert_int_gt(n, 20);
         compare(seeds[k / 3], "../out", k / 3 == 1);
     }
     end();

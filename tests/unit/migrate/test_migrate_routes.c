@@ -114,11 +114,13 @@ static ckpt_status look(const ckpt__source *source, const ckpt__extent *e, const
 
 static void hide_in_record(ckpt__extent *e, const spec *s)
 {
-    ckpt__nested *n = ckpt__arena_array(made->arena, 1, sizeof *n);
-    ckpt__records *records = ckpt__index_records(made);
-    ck_assert(n && records);
+    ckpt__nested_kind *kind = ckpt__arena_array(made->arena, 1, sizeof *kind);
+    ckpt__records *records = made->records ? made->records : ckpt__index_records(made, STORAGES);
+    ck_assert(kind && records);
     records->look = look;
-    *n = (ckpt__nested){.records = records, .offset = e->offset, .shape = s->shape, .ndim = 1, .dtype = CKPT_F32};
+    *kind = (ckpt__nested_kind){.records = records, .shape = s->shape, .ndim = 1, .dtype = CKPT_F32};
+    const ckpt__nested *n = ckpt__records_add(kind, e->offset);
+    ck_assert_ptr_nonnull(n);
     in_record = *e;
     *e = (ckpt__extent){
         .file = e->file, .coding = CKPT__NESTED, .has_crc = true, .length = e->length, .size = e->size, .nested = n};

@@ -341,7 +341,7 @@ START_TEST(no_memory)
             ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld to %s: %d: %s: %s", n,
                           formats[k], (int)status, err.object, err.message);
         }
-        ck_assert_int_gt(n, 30);
+        ck_assert_int_gt(n, 20);
     }
     end();
 }
