@@ -3,7 +3,8 @@
  *   stream.c        the machine: opcodes -> small values on a stack
  *   stream_quick.c  the three objects of which a list has millions, each at one go
  *   stream_memo.c   which entries of the memo are ever fetched, and these
- *   stream_fold.c   objects and dicts -> items, chunks and records of the list, as soon as they are complete
+ *   stream_set.c    objects -> what is wanted of their attributes
+ *   stream_fold.c   lists and dicts of objects -> items, chunks and records of the list, as soon as they are complete
  *
  * A list of 3.5 million chunks is a pickle of 640 MB and 240 million opcodes. Its graph has 30 nodes a chunk, of which 32 bytes are
  * wanted. So the file passes through a window twice: once to see which memo entries are fetched (one in a thousand), once to run
@@ -122,6 +123,9 @@ typedef struct ckpt__dcp_value {
         ckpt__dcp_made *object;
     } u;
 } ckpt__dcp_value;
+
+/* Which attributes of an object were met, in the order in which ckpt__dcp_made has them. */
+enum { CKPT__DA_FIRST = 1, CKPT__DA_SECOND = 2, CKPT__DA_THIRD = 4 };
 
 /* What is wanted of an object's attributes. */
 struct ckpt__dcp_made {
@@ -271,17 +275,19 @@ static inline bool ckpt__dcp_memo_put(ckpt__dcp_machine *m, uint64_t number, con
  * the stack. False: nothing has happened, and the machine takes it opcode by opcode. */
 bool ckpt__dcp_quick_object(ckpt__dcp_machine *m, const ckpt__dcp_value *class_of);
 
-/* stream_fold.c */
+/* stream_set.c: the class that a module and a name are; the name that an attribute's text is. Then attributes of an object: one; n of them,
+ * from a dict's entries; a state that BUILD gives. */
 bool ckpt__dcp_class_of(ckpt_str module, ckpt_str name, ckpt__dcp_value *out);
 ckpt__dcp_name ckpt__dcp_name_of(const char *text, size_t n);
-/* pairs[0 ... 2n) are put into the dict that lies on the stack before them. */
-bool ckpt__dcp_set_items(ckpt__dcp_machine *m, ckpt__dcp_value *dict, const ckpt__dcp_value *pairs, size_t n);
-/* One attribute of an object. */
 bool ckpt__dcp_set(ckpt__dcp_machine *m, ckpt__dcp_made *object, const ckpt__dcp_value *key,
                    const ckpt__dcp_value *value);
-bool ckpt__dcp_append(ckpt__dcp_machine *m, ckpt__dcp_value *list, const ckpt__dcp_value *items, size_t n);
+bool ckpt__dcp_set_all(ckpt__dcp_machine *m, ckpt__dcp_made *object, const ckpt__dcp_value *pairs, size_t n);
 bool ckpt__dcp_build(ckpt__dcp_made *object, const ckpt__dcp_value *state);
-/* Has each chunk its record? */
+
+/* stream_fold.c: n entries are put into the dict that lies on the stack before them, or n items into a list. At the end: has each chunk
+ * its record? */
+bool ckpt__dcp_set_items(ckpt__dcp_machine *m, ckpt__dcp_value *dict, const ckpt__dcp_value *pairs, size_t n);
+bool ckpt__dcp_append(ckpt__dcp_machine *m, ckpt__dcp_value *list, const ckpt__dcp_value *items, size_t n);
 bool ckpt__dcp_fold_end(ckpt__dcp_machine *m);
 void ckpt__dcp_fold_free(ckpt__dcp_machine *m);
 #endif
