@@ -229,6 +229,7 @@ static ckpt_status take_back(ckpt__dcp *d, const ckpt__dcp *before, ckpt_error *
     d->chunk_count = before->chunk_count;
     d->file_count = before->file_count;
     d->order_count = before->order_count;
+    d->apart = before->apart;
     d->turns = before->turns;
     for (size_t i = 0; i < d->file_count; i++)
         d->files[i].needs = 0;

@@ -26,9 +26,11 @@ static uint32_t *sort_chunks(ckpt__dcp *d)
     uint32_t *order = d->order;
     size_t sorted = 1;
     d->order = NULL;
-    if (order && d->apart)
+    const bool told = order && d->order_count == n;
+    if (told && d->apart)
         return order;
-    if (!order || d->order_count != n) {
+    d->apart = false;
+    if (!told) {
         free(order);
         order = malloc((n + 1) * sizeof *order);
         for (size_t i = 0; order && i < n; i++)
