@@ -1121,6 +1121,7 @@ START_TEST(a_universal_checkpoint_of_amsgrad_lacks_its_maximum)
             said = said || strstr(ckpt_report_get(report, k)->message, "5 of the parameters have no max_exp_avg_sq");
         ck_assert_int_eq(said, i % 2);
         ck_assert_int_eq(result.outcome == CKPT_OUTCOME_FAILS_AT_STEP, i % 2);
+        ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
         anew();
     }

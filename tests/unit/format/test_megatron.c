@@ -556,6 +556,7 @@ START_TEST(another_number_of_expert_ranks_does_not_load)
         ck_assert_int_ge(ckpt_doctor(reader, &options, &result, report, &err), 0);
         const ckpt_finding *f = ckpt_report_find(report, "mesh", NULL);
         ck_assert_msg(!f == !cases[i].differs, "%s: %s", cases[i].mesh, f ? f->message : "nothing");
+        ckpt_doctor_result_clear(&result);
         ckpt_report_free(report);
     }
 }
