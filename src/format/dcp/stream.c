@@ -225,132 +225,105 @@ static inline bool get(ckpt__dcp_machine *m, uint64_t number)
     return value.kind == CKPT__D_CLASS && ckpt__dcp_quick_object(m, &value) ? fold_early(m) : push(m, value);
 }
 
+/* An opcode that has an argument; n: the bytes of both, 0 where it is none of these. */
+static bool take_argument(ckpt__dcp_machine *m, const unsigned char *p, size_t *n)
+{
+    ckpt__dcp_window *w = &m->window;
+    int64_t number;
+    switch (*p) {
+    case 'j': /* LONG_BINGET */
+        w->at += *n = 5;
+        return get(m, ckpt__dcp_four(p + 1));
+    case 'h': /* BINGET */
+        w->at += *n = 2;
+        return get(m, p[1]);
+    case 0x8c: /* SHORT_BINUNICODE */
+        *n = 2;
+        return push_text(m, 2, p[1]);
+    case 'X': /* BINUNICODE */
+        *n = 5;
+        return push_text(m, 5, ckpt__dcp_four(p + 1));
+    case 0x80: /* PROTO */
+        w->at += *n = 2;
+        return p[1] >= 2 && p[1] <= 5;
+    case 0x95: /* FRAME */
+        w->at += *n = 9;
+        return w->at <= w->end && ckpt__dcp_little(p + 1, 8) <= w->in->size - (w->next - (uint64_t)(w->end - w->at));
+    default:
+        w->at += *n = ckpt__dcp_int(p, &number);
+        return *n && push_int(m, number);
+    }
+}
+
+/* An opcode of one byte, which works on the stack. */
+static bool take_opcode(ckpt__dcp_machine *m, unsigned op)
+{
+    size_t n;
+    switch (op) {
+    case 0x94: /* MEMOIZE */
+        return has(m, 1) && ckpt__dcp_memo_put(m, m->memo.next++, &m->stack[m->depth - 1]);
+    case '(': /* MARK */
+        return push_mark(m);
+    case ')': /* EMPTY_TUPLE */
+        return make_tuple(m, 0);
+    case 0x85: /* TUPLE1, TUPLE2, TUPLE3 */
+    case 0x86:
+    case 0x87:
+        return has(m, op - 0x84) && make_tuple(m, op - 0x84);
+    case 't': /* TUPLE */
+        return pop_mark(m, &n) && make_tuple(m, n);
+    case 0x81: /* NEWOBJ */
+        return new_object(m);
+    case 'R': /* REDUCE */
+        return call(m);
+    case '}': /* EMPTY_DICT */
+        return push(m, (ckpt__dcp_value){.kind = CKPT__D_DICT});
+    case ']': /* EMPTY_LIST */
+        return push(m, (ckpt__dcp_value){.kind = CKPT__D_LIST});
+    case 'u': /* SETITEMS */
+        return set_marked(m);
+    case 's': /* SETITEM */
+        return set_items(m, 2);
+    case 'e': /* APPENDS */
+        return append_marked(m);
+    case 'a': /* APPEND */
+        return append(m, 1);
+    case 'b': /* BUILD */
+        return build(m);
+    case 0x93: /* STACK_GLOBAL */
+        return stack_global(m);
+    case 'N': /* NONE */
+        return push(m, (ckpt__dcp_value){.kind = CKPT__D_NONE});
+    case 0x88: /* NEWTRUE, NEWFALSE */
+    case 0x89:
+        return push(m, (ckpt__dcp_value){.kind = CKPT__D_BOOL});
+    default:
+        return false;
+    }
+}
+
+static bool is_finished(const ckpt__dcp_machine *m)
+{
+    return m->depth == 1 && m->mark_count == 0 && m->complete && m->stack[0].kind == CKPT__D_OBJECT &&
+           m->stack[0].u.object->class_of == CKPT__DC_METADATA && m->stack[0].u.object->built;
+}
+
 /* PROTO to STOP. */
 static bool run(ckpt__dcp_machine *m)
 {
     ckpt__dcp_window *w = &m->window;
-    bool ok = true;
-    size_t n;
-    while (ok) {
+    for (bool ok = true; ok;) {
         ckpt__dcp_window_need(w, CKPT__DCP_ARGUMENT); /* or what is left; zeros, which are no opcode, stand behind it */
         const unsigned char *p = w->at;
+        size_t n = 0;
         if (p >= w->end)
             return false;
-        switch (*p) {
-        case 0x94: /* MEMOIZE */
-            ok = has(m, 1) && ckpt__dcp_memo_put(m, m->memo.next++, &m->stack[m->depth - 1]);
+        if (*p == '.')
+            return is_finished(m);
+        ok = take_argument(m, p, &n);
+        if (n == 0) {
+            ok = take_opcode(m, *p);
             w->at = p + 1;
-            break;
-        case 'j': /* LONG_BINGET */
-            w->at = p + 5;
-            ok = get(m, ckpt__dcp_little(p + 1, 4));
-            break;
-        case 'h': /* BINGET */
-            w->at = p + 2;
-            ok = get(m, p[1]);
-            break;
-        case 'K': /* BININT1 */
-            ok = push_int(m, p[1]);
-            w->at = p + 2;
-            break;
-        case 'M': /* BININT2 */
-            ok = push_int(m, (int64_t)ckpt__dcp_little(p + 1, 2));
-            w->at = p + 3;
-            break;
-        case 'J': /* BININT */
-            ok = push_int(m, (int32_t)ckpt__dcp_little(p + 1, 4));
-            w->at = p + 5;
-            break;
-        case 0x8a: /* LONG1 */
-            ok = p[1] <= 8 && push_int(m, ckpt__dcp_long(p + 2, p[1]));
-            w->at = p + 2 + (ok ? p[1] : 0);
-            break;
-        case '(': /* MARK */
-            ok = push_mark(m);
-            w->at = p + 1;
-            break;
-        case ')': /* EMPTY_TUPLE */
-            ok = make_tuple(m, 0);
-            w->at = p + 1;
-            break;
-        case 0x85: /* TUPLE1, TUPLE2, TUPLE3 */
-        case 0x86:
-        case 0x87:
-            ok = has(m, *p - 0x84u) && make_tuple(m, *p - 0x84u);
-            w->at = p + 1;
-            break;
-        case 't': /* TUPLE */
-            ok = pop_mark(m, &n) && make_tuple(m, n);
-            w->at = p + 1;
-            break;
-        case 0x81: /* NEWOBJ */
-            ok = new_object(m);
-            w->at = p + 1;
-            break;
-        case 'R': /* REDUCE */
-            ok = call(m);
-            w->at = p + 1;
-            break;
-        case '}': /* EMPTY_DICT */
-            ok = push(m, (ckpt__dcp_value){.kind = CKPT__D_DICT});
-            w->at = p + 1;
-            break;
-        case ']': /* EMPTY_LIST */
-            ok = push(m, (ckpt__dcp_value){.kind = CKPT__D_LIST});
-            w->at = p + 1;
-            break;
-        case 'u': /* SETITEMS */
-            ok = set_marked(m);
-            w->at = p + 1;
-            break;
-        case 's': /* SETITEM */
-            ok = set_items(m, 2);
-            w->at = p + 1;
-            break;
-        case 'e': /* APPENDS */
-            ok = append_marked(m);
-            w->at = p + 1;
-            break;
-        case 'a': /* APPEND */
-            ok = append(m, 1);
-            w->at = p + 1;
-            break;
-        case 'b': /* BUILD */
-            ok = build(m);
-            w->at = p + 1;
-            break;
-        case 0x8c: /* SHORT_BINUNICODE */
-            ok = push_text(m, 2, p[1]);
-            break;
-        case 'X': /* BINUNICODE */
-            ok = push_text(m, 5, ckpt__dcp_little(p + 1, 4));
-            break;
-        case 0x93: /* STACK_GLOBAL */
-            ok = stack_global(m);
-            w->at = p + 1;
-            break;
-        case 'N':
-            ok = push(m, (ckpt__dcp_value){.kind = CKPT__D_NONE});
-            w->at = p + 1;
-            break;
-        case 0x88: /* NEWTRUE, NEWFALSE */
-        case 0x89:
-            ok = push(m, (ckpt__dcp_value){.kind = CKPT__D_BOOL});
-            w->at = p + 1;
-            break;
-        case 0x80: /* PROTO */
-            ok = p[1] >= 2 && p[1] <= 5;
-            w->at = p + 2;
-            break;
-        case 0x95: /* FRAME */
-            w->at = p + 9;
-            ok = w->at <= w->end && ckpt__dcp_little(p + 1, 8) <= w->in->size - (w->next - (uint64_t)(w->end - w->at));
-            break;
-        case '.':
-            return m->depth == 1 && m->mark_count == 0 && m->complete && m->stack[0].kind == CKPT__D_OBJECT &&
-                   m->stack[0].u.object->class_of == CKPT__DC_METADATA && m->stack[0].u.object->built;
-        default:
-            return false;
         }
     }
     return false;

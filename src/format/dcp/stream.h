@@ -222,6 +222,29 @@ static inline int64_t ckpt__dcp_long(const unsigned char *p, unsigned n)
     return n && n < 8 && p[n - 1] & 0x80 ? (int64_t)(bits | UINT64_MAX << 8 * n) : (int64_t)bits;
 }
 
+/* BININT1, BININT2, BININT and LONG1: the bytes of opcode and argument; 0: it is another opcode, or a longer number. */
+static inline size_t ckpt__dcp_int(const unsigned char *p, int64_t *out)
+{
+    switch (*p) {
+    case 'K':
+        *out = p[1];
+        return 2;
+    case 'M':
+        *out = p[1] | p[2] << 8;
+        return 3;
+    case 'J':
+        *out = (int32_t)ckpt__dcp_four(p + 1);
+        return 5;
+    case 0x8a:
+        if (p[1] > 8)
+            return 0;
+        *out = ckpt__dcp_long(p + 2, p[1]);
+        return 2 + (size_t)p[1];
+    default:
+        return 0;
+    }
+}
+
 /* All of these: false: the machine gives up. */
 
 /* A text of the window, which is UTF-8, as an unpickler asks for. It is copied in eights: the last may reach behind it, in the window

@@ -27,29 +27,9 @@ static inline bool take_entry(quick *q, ckpt__dcp_value *out)
 
 static inline bool take_int(quick *q, int64_t *out)
 {
-    const unsigned char *p = q->p;
-    switch (*p) {
-    case 'K':
-        *out = p[1];
-        q->p += 2;
-        return true;
-    case 'M':
-        *out = p[1] | p[2] << 8;
-        q->p += 3;
-        return true;
-    case 'J':
-        *out = (int32_t)ckpt__dcp_four(p + 1);
-        q->p += 5;
-        return true;
-    case 0x8a: /* LONG1 */
-        if (p[1] > 8)
-            return false;
-        *out = ckpt__dcp_long(p + 2, p[1]);
-        q->p += 2 + p[1];
-        return true;
-    default:
-        return false;
-    }
+    const size_t n = ckpt__dcp_int(q->p, out);
+    q->p += n;
+    return n > 0;
 }
 
 /* Behind the class torch.Size: one to three numbers, TUPLE1 to TUPLE3, MEMOIZE TUPLE1 MEMOIZE REDUCE MEMOIZE. */
