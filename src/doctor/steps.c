@@ -13,26 +13,11 @@ enum { CODED_MAX = 1 << 16 }; /* bytes of a compressed storage that are decoded 
 
 /* ---- one number */
 
-typedef struct one_number {
-    ckpt_dtype dtype;
-    double value;
-    bool read;
-} one_number;
-
-static ckpt_status take_number(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
-{
-    one_number *one = ctx;
-    (void)err;
-    if (offset == 0 && n == ckpt_dtype_size(one->dtype) && n > 0)
-        one->read = ckpt__convert(one->dtype, data, CKPT_F64, &one->value, 1, NULL);
-    return CKPT_OK;
-}
-
 static bool read_number(ckpt__examination *p, size_t tensor, double *number)
 {
     const ckpt__tensor *whole = &p->index->tensors[tensor];
     const ckpt_tensor_info *t = &whole->info;
-    one_number one = {.dtype = t->dtype};
+    bool read;
     ckpt_error why = CKPT_ERROR_INIT;
     size_t size = ckpt_dtype_size(t->dtype);
     if (size == 0 || t->nbytes != size || !whole->whole ||
@@ -42,7 +27,7 @@ static bool read_number(ckpt__examination *p, size_t tensor, double *number)
     if (e->coding != CKPT__STORED && e->size > CODED_MAX)
         return false;
     ckpt_status status =
-        ckpt__read_tensor(p->reader->source, p->index, tensor, t->storage_nbytes == t->nbytes, take_number, &one, &why);
+        ckpt__read_number(p->reader->source, p->index, tensor, t->storage_nbytes == t->nbytes, number, &read, &why);
     if (status == CKPT_E_DAMAGED && !p->options->read_values)
         ckpt__doctor_note(p, CKPT__WRONG_BYTES, NULL, t->name, why.message, NULL, NULL);
     if (!p->options->read_values) {
@@ -52,8 +37,7 @@ static bool read_number(ckpt__examination *p, size_t tensor, double *number)
             ckpt__has_any_crc(ckpt__extent_known(p->index, whole->storage)) && t->storage_nbytes == t->nbytes ? size
                                                                                                               : 0;
     }
-    *number = one.value;
-    return one.read;
+    return read;
 }
 
 bool ckpt__doctor_number(ckpt__examination *p, const ckpt_value *v, size_t tensor, double *number)
@@ -150,9 +134,11 @@ static bool differ_by_file(const ckpt__examination *p, const ckpt__doctor_optimi
         of[f] = NAN;
     for (size_t i = o->first_slot; same && i < o->first_slot + o->slot_count; i++) {
         const ckpt__doctor_item *item = isnan(steps[i]) ? NULL : item_of(p, &p->slots[i], "step");
-        if (!item || item->tensor >= x->tensor_count || ckpt__view_count(&x->tensors[item->tensor]) == 0)
+        const ckpt__extent *e =
+            item && item->tensor < x->tensor_count ? ckpt__first_extent(x, &x->tensors[item->tensor]) : NULL;
+        if (!e)
             continue;
-        const uint32_t file = x->storages[ckpt__view_of(x, &x->tensors[item->tensor], 0).storage].extent.file;
+        const uint32_t file = e->file;
         same = file < files && (isnan(of[file]) || of[file] == steps[i]);
         if (same)
             of[file] = steps[i];

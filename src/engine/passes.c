@@ -28,12 +28,6 @@ struct ckpt__passes {
     size_t dim_count, dim_capacity;
 };
 
-bool ckpt__is_coded(const ckpt__extent *e)
-{
-    return !e->memory && e->coding != CKPT__STORED && e->coding != CKPT__TURNED && e->coding != CKPT__MADE &&
-           (e->coding != CKPT__NESTED || e->nested->kind->zstd);
-}
-
 ckpt_status ckpt__passes_new(const ckpt__plan *plan, ckpt__passes **out, ckpt_error *err)
 {
     const ckpt__index *x = ckpt__plan_source_index(plan);

@@ -6,6 +6,7 @@
 #ifndef CKPT_PASSES_H
 #define CKPT_PASSES_H
 #include "engine/pull_priv.h"
+#include "model/nested.h"
 
 /* The passes of one run, in the order in which it reads. */
 typedef struct ckpt__passes ckpt__passes;
@@ -32,6 +33,4 @@ void ckpt__passes_tensor(ckpt__passes *passes, size_t tensor);
 /* Of a storage of the source so far; 0: nothing is decoded for it, as of one that is not compressed. */
 uint64_t ckpt__passes_of(const ckpt__passes *passes, uint32_t storage);
 uint64_t ckpt__passes_all(const ckpt__passes *passes);
-/* Is it compressed, as far as is known without a look into its file? */
-bool ckpt__is_coded(const ckpt__extent *extent);
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "engine/plan_priv.h"
+#include "model/nested.h"
 
 const ckpt__op ckpt__op_of_bytes = {
     .from = CKPT_U8, .to = CKPT_U8, .from_size = 1, .to_size = 1, .granule = 1, .from_swap = 1, .to_swap = 1};
@@ -448,6 +449,38 @@ const ckpt__bond *ckpt__plan_bond(const ckpt__plan *p, size_t bond)
 const ckpt__op *ckpt__plan_op_of(const ckpt__plan *p, uint16_t op)
 {
     return ckpt__plan_op(p, op);
+}
+
+/* Can each piece be read from any element on, in C order? */
+static bool are_ranges(const ckpt__index *x, const ckpt__tensor *t)
+{
+    int64_t begin, count;
+    for (size_t i = 0; i < ckpt__view_count(t); i++) {
+        const ckpt__view v = ckpt__view_of(x, t, i);
+        const ckpt__extent *e = ckpt__extent_known(x, v.storage);
+        if (v.strides || ckpt__is_coded(e) || e->coding == CKPT__TURNED || e->coding == CKPT__MADE ||
+            (!v.flat && !ckpt__box_range(t->info.ndim, t->info.shape, v.lo, v.size, &begin, &count)))
+            return false;
+    }
+    return true;
+}
+
+bool ckpt__plan_is_straight(const ckpt__plan *p, size_t bond)
+{
+    const ckpt__bond *its = &p->want.bonds[bond];
+    const ckpt__tensor *from = &p->want.from->tensors[its->from], *to = &p->want.to->tensors[its->to];
+    const ckpt_tensor_info *a = &from->info, *b = &to->info;
+    if (!to->whole)
+        return false;
+    const bool in_order = ckpt__is_c_order(b->shape, b->strides, b->ndim);
+    if (!from->whole)
+        return in_order && ckpt__is_split(from) && are_ranges(p->want.from, from);
+    if (in_order && ckpt__is_c_order(a->shape, a->strides, a->ndim))
+        return true;
+    for (uint32_t i = 0; i < a->ndim; i++)
+        if (a->shape[i] > 1 && a->strides[i] != b->strides[i])
+            return false;
+    return ckpt__is_dense(a->shape, a->strides, a->ndim);
 }
 
 const char *ckpt__plan_name_of(const ckpt__plan *p, uint32_t bond)

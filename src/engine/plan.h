@@ -80,6 +80,10 @@ const ckpt__op *ckpt__plan_op_of(const ckpt__plan *plan, uint16_t op); /* of CKP
 /* The name of the bond's source tensor or storage, for messages. */
 const char *ckpt__plan_name_of(const ckpt__plan *plan, uint32_t bond);
 
+/* Of a bond of tensors: are the elements of the target in C order, or in another order without holes, and those of each piece of the
+ * source in the same? Then each range of the target is ranges of the source, and nothing is gained by larger windows. No piece of
+ * a split source is compressed or computed. */
+bool ckpt__plan_is_straight(const ckpt__plan *plan, size_t bond);
 /* Bytes that the storages of a tensor have reversed as a unit; 1: none. 0: they differ, and no op fits. */
 uint8_t ckpt__plan_swap_of(const ckpt__index *index, const ckpt__tensor *tensor);
 

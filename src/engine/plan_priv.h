@@ -84,12 +84,6 @@ static inline const ckpt__side *ckpt__side_of_bond(const ckpt__plan *p, size_t b
     return p->of_bond && p->of_bond[bond][0] != UINT32_MAX ? &p->sides[p->of_bond[bond][target]] : NULL;
 }
 
-/* The first byte in its storage of a tensor that is whole. */
-static inline uint64_t ckpt__whole_at(const ckpt__tensor *t)
-{
-    return t->info.offset ? (uint64_t)t->info.offset * ckpt_dtype_bits(t->info.dtype) / 8 : 0;
-}
-
 /* ---- plan_sides.c */
 /* Makes the sides of all bonds that need them, and proves them: the rows of a source do not meet, and cover each row of the target. */
 ckpt_status ckpt__plan_make_sides(ckpt__plan *plan, ckpt_error *err);

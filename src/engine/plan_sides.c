@@ -13,25 +13,6 @@ static ckpt_status no_memory(ckpt_error *err)
 
 /* ---- coordinates */
 
-/* Is the box a range of the tensor's elements in C order? Then its first, and how many. */
-static bool range_of(uint32_t n, const int64_t *shape, const int64_t *lo, const int64_t *size, int64_t *begin,
-                     int64_t *count)
-{
-    bool inner = true; /* all dimensions behind are whole */
-    int64_t at = 0, volume = 1, stride = 1;
-    for (uint32_t i = n; i-- > 0;) {
-        if (!inner && size[i] != 1)
-            return false;
-        inner = inner && size[i] == shape[i];
-        at += lo[i] * stride;
-        stride *= shape[i];
-        volume *= size[i];
-    }
-    *begin = at;
-    *count = volume;
-    return true;
-}
-
 /* Can all of the tensor be said in ranges? *any: some piece can be said in no other way but by cutting it. */
 static bool is_flat(const ckpt__index *x, const ckpt__tensor *t, bool *any)
 {
@@ -43,7 +24,7 @@ static bool is_flat(const ckpt__index *x, const ckpt__tensor *t, bool *any)
         if (p->flags & CKPT__PIECE_FLAT)
             *any = true;
         else if (p->flags & CKPT__PIECE_STRIDED ||
-                 !range_of(t->info.ndim, t->info.shape, p->box, p->box + t->info.ndim, &begin, &count))
+                 !ckpt__box_range(t->info.ndim, t->info.shape, p->box, p->box + t->info.ndim, &begin, &count))
             return false;
     }
     return true;
@@ -74,7 +55,7 @@ static ckpt_status make_ranges(ckpt__plan *p, const ckpt__index *x, ckpt__side *
             boxes[0] = (int64_t)v.begin;
             boxes[1] = (int64_t)v.count;
         } else if (v.lo)
-            range_of(t->ndim, t->shape, v.lo, v.size, &boxes[0], &boxes[1]);
+            ckpt__box_range(t->ndim, t->shape, v.lo, v.size, &boxes[0], &boxes[1]);
         else if (ckpt__numel(t->shape, t->ndim, &numel))
             boxes[1] = (int64_t)numel;
     }

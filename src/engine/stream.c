@@ -55,6 +55,34 @@ ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *ind
     return read_tensor(source, index, tensor, &options, fn, ctx, err);
 }
 
+typedef struct one_number {
+    ckpt_dtype dtype;
+    double value;
+    bool read;
+} one_number;
+
+static ckpt_status take_number(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
+{
+    one_number *one = ctx;
+    (void)err;
+    if (offset == 0 && n > 0 && n == ckpt_dtype_size(one->dtype))
+        one->read = ckpt__convert(one->dtype, data, CKPT_F64, &one->value, 1, NULL);
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__read_number(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
+                              double *number, bool *read, ckpt_error *err)
+{
+    const ckpt_tensor_info *t = &index->tensors[tensor].info;
+    one_number one = {.dtype = t->dtype};
+    ckpt_status status = t->nbytes && t->nbytes == ckpt_dtype_size(t->dtype)
+                             ? ckpt__read_tensor(source, index, tensor, check, take_number, &one, err)
+                             : CKPT_OK;
+    *number = one.value;
+    *read = one.read;
+    return status;
+}
+
 ckpt_status ckpt__read_tensor_as_stored(const ckpt__source *source, const ckpt__index *index, size_t tensor,
                                         ckpt__block_fn fn, void *ctx, ckpt_error *err)
 {

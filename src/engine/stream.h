@@ -17,6 +17,10 @@ ckpt_status ckpt__read_tensor(const ckpt__source *source, const ckpt__index *ind
 /* The same, unresolved and unchecked: what the CRC of a tensor is of. */
 ckpt_status ckpt__read_tensor_as_stored(const ckpt__source *source, const ckpt__index *index, size_t tensor,
                                         ckpt__block_fn fn, void *ctx, ckpt_error *err);
+/* The one element of tensor i, as a number, where its dtype is one that ckpt__convert knows. *read false: it is none, or has several
+ * elements. check as of ckpt__read_tensor. */
+ckpt_status ckpt__read_number(const ckpt__source *source, const ckpt__index *index, size_t tensor, bool check,
+                              double *number, bool *read, ckpt_error *err);
 /* The bytes of a span, decoded, in order; fn may be NULL. *crc: theirs, which is not compared. */
 ckpt_status ckpt__read_span(const ckpt__source *source, const ckpt__span *span, ckpt__block_fn fn, void *ctx,
                             uint32_t *crc, ckpt_error *err);

@@ -57,21 +57,6 @@ static bool find_optimizer(counting *c, const ckpt_tensor_info *t)
     return !c->key.failed;
 }
 
-typedef struct one_step {
-    ckpt_dtype dtype;
-    double value;
-    bool read;
-} one_step;
-
-static ckpt_status take_step(void *ctx, uint64_t offset, const void *data, size_t n, ckpt_error *err)
-{
-    one_step *one = ctx;
-    (void)err;
-    if (offset == 0 && n > 0 && n == ckpt_dtype_size(one->dtype))
-        one->read = ckpt__convert(one->dtype, data, CKPT_F64, &one->value, 1, NULL);
-    return CKPT_OK;
-}
-
 static counted *row_of(const counting *c, uint32_t file)
 {
     for (size_t i = c->count; i-- > 0;)
@@ -103,17 +88,16 @@ static ckpt_status count_steps(counting *c, ckpt_error *err)
     enum { MOST = 1024 }; /* files and optimizers: each step looks for its row */
     for (size_t i = 0; i < c->index->tensor_count && c->count < MOST; i++) {
         const ckpt__tensor *t = &c->index->tensors[i];
-        one_step one = {.dtype = t->info.dtype};
-        if (!find_optimizer(c, &t->info) || t->info.nbytes != ckpt_dtype_size(t->info.dtype) ||
-            ckpt__view_count(t) == 0)
+        const ckpt__extent *e = ckpt__first_extent(c->index, t);
+        double step;
+        bool read;
+        if (!find_optimizer(c, &t->info) || !e)
             continue;
-        const ckpt__view view = ckpt__view_of(c->index, t, 0);
-        const ckpt__extent *e = &c->index->storages[view.storage].extent;
         const counted *row = row_of(c, e->file);
         if ((row && row->count >= c->most) || e->missing || e->memory ||
-            ckpt__read_tensor(c->source, c->index, i, false, take_step, &one, NULL) < 0 || !one.read)
+            ckpt__read_number(c->source, c->index, i, false, &step, &read, NULL) < 0 || !read)
             continue;
-        if (!add_step(c, e->file, one.value))
+        if (!add_step(c, e->file, step))
             return ckpt__fail_memory(err, "the steps of an optimizer", c->index->tensor_count);
     }
     return CKPT_OK;

@@ -27,47 +27,6 @@ static bool has_coded(const ckpt__index *x, const ckpt__tensor *t)
     return false;
 }
 
-/* Is the box a range of the tensor's elements in C order? */
-static bool is_range(const ckpt_tensor_info *t, const int64_t *size)
-{
-    bool inner = true; /* all dimensions behind are whole */
-    for (uint32_t i = t->ndim; i-- > 0;) {
-        if (!inner && size[i] != 1)
-            return false;
-        inner = inner && size[i] == t->shape[i];
-    }
-    return true;
-}
-
-/* Is each piece a range of the elements, which can be read from anywhere on? */
-static bool are_ranges(const ckpt__index *x, const ckpt__tensor *t)
-{
-    for (size_t i = 0; i < ckpt__view_count(t); i++) {
-        const ckpt__view v = ckpt__view_of(x, t, i);
-        const ckpt__extent *e = ckpt__extent_known(x, v.storage);
-        if (v.strides || ckpt__is_coded(e) || e->coding == CKPT__TURNED || e->coding == CKPT__MADE ||
-            (!v.flat && !is_range(&t->info, v.size)))
-            return false;
-    }
-    return true;
-}
-
-/* Do the elements lie one behind the other in both, in one order? Of a tensor in pieces, within each. */
-static bool is_straight(const ckpt__index *x, const ckpt__tensor *from, const ckpt__tensor *to)
-{
-    const ckpt_tensor_info *a = &from->info, *b = &to->info;
-    if (ckpt__is_split(from) && to->whole)
-        return ckpt__is_c_order(b->shape, b->strides, b->ndim) && are_ranges(x, from);
-    if (!from->whole || !to->whole)
-        return false;
-    if (ckpt__is_c_order(a->shape, a->strides, a->ndim) && ckpt__is_c_order(b->shape, b->strides, b->ndim))
-        return true;
-    for (uint32_t i = 0; i < a->ndim; i++)
-        if (a->shape[i] > 1 && a->strides[i] != b->strides[i])
-            return false;
-    return ckpt__is_dense(a->shape, a->strides, a->ndim);
-}
-
 static ckpt__route route_of(const ckpt__bytes *b, size_t number)
 {
     const ckpt__bond *bond = &b->bonds[number];
@@ -77,13 +36,13 @@ static ckpt__route route_of(const ckpt__bytes *b, size_t number)
     const ckpt__tensor *from = &x->tensors[bond->from], *to = &b->m->index->tensors[bond->to];
     if (to->info.nbytes <= SMALL && from->info.nbytes <= SMALL && !has_coded(x, from))
         return CKPT__AMONG;
-    return is_straight(x, from, to) ? CKPT__STRAIGHT : CKPT__ALONE;
+    return ckpt__plan_is_straight(b->plan, number) ? CKPT__STRAIGHT : CKPT__ALONE;
 }
 
 static uint64_t begin_of(const ckpt__bytes *b, size_t number)
 {
     const ckpt__index *x = b->m->index;
-    return ckpt__view_of(x, &x->tensors[b->bonds[number].to], 0).at;
+    return ckpt__whole_at(&x->tensors[b->bonds[number].to]);
 }
 
 /* May threads each read a part of it? What is coded is decoded by one. A storage with a CRC is not checked before by each of them, so

@@ -137,7 +137,7 @@ static const ckpt__bond *owner_of(const row_maker *r, uint32_t storage, uint64_t
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const ckpt__tensor *t = &x->tensors[ckpt__plan_bond(r->plan, r->owners[middle])->to];
-        if (t->storage < storage || (t->storage == storage && ckpt__view_of(x, t, 0).at <= at))
+        if (t->storage < storage || (t->storage == storage && ckpt__whole_at(t) <= at))
             low = middle + 1;
         else
             high = middle;
@@ -148,11 +148,11 @@ static const ckpt__bond *owner_of(const row_maker *r, uint32_t storage, uint64_t
 /* All of a tensor that the source has whole, where it lies there. */
 static void set_place_of(const row_maker *r, const ckpt__tensor *from, ckpt_migrate_source *row)
 {
-    const ckpt__view v = ckpt__view_of(r->m->from, from, 0);
+    const uint64_t at = ckpt__whole_at(from);
     uint64_t reach = 0, bytes = 0;
     if (ckpt__view_extent(from->info.shape, from->info.strides, from->info.ndim, &reach))
         (void)ckpt__nbytes(reach, ckpt_dtype_bits(from->info.dtype), &bytes);
-    set_source(r, v.storage, v.at, v.at + bytes, row);
+    set_source(r, from->storage, at, at + bytes, row);
     row->lo = r->zeros;
     row->size = from->info.shape;
     row->strides = from->info.strides;
@@ -168,7 +168,7 @@ static ckpt_status give_shared(const row_maker *r, size_t tensor, ckpt_error *er
     const ckpt__bond *bond = NULL;
     if (t->whole && t->info.nbytes)
         bond = t->storage >= r->w->count ? ckpt__plan_bond(r->plan, r->kept[t->storage - r->w->count])
-                                         : owner_of(r, t->storage, ckpt__view_of(x, t, 0).at);
+                                         : owner_of(r, t->storage, ckpt__whole_at(t));
     if (!bond || !from->whole)
         return give(r, &row, err);
     row.what = CKPT_MIGRATE_SHARED;

@@ -34,6 +34,24 @@ bool ckpt__box_volume(uint32_t n, const int64_t *size, uint64_t *out)
     return ckpt__numel(size, n, out);
 }
 
+bool ckpt__box_range(uint32_t n, const int64_t *shape, const int64_t *lo, const int64_t *size, int64_t *begin,
+                     int64_t *count)
+{
+    bool inner = true; /* all dimensions behind are whole */
+    int64_t at = 0, volume = 1, stride = 1;
+    for (uint32_t i = n; i-- > 0;) {
+        if (!inner && size[i] != 1)
+            return false;
+        inner = inner && size[i] == shape[i];
+        at += lo[i] * stride;
+        stride *= shape[i];
+        volume *= size[i];
+    }
+    *begin = at;
+    *count = volume;
+    return true;
+}
+
 bool ckpt__box_inside(uint32_t n, const int64_t *lo, const int64_t *size, const int64_t *shape)
 {
     for (uint32_t i = 0; i < n; i++)

@@ -19,6 +19,10 @@ bool ckpt__box_volume(uint32_t n, const int64_t *size, uint64_t *out);
 /* Is the box inside of the shape: no lo and no size below 0, no end past the shape's? Safe on any numbers. */
 bool ckpt__box_inside(uint32_t n, const int64_t *lo, const int64_t *size, const int64_t *shape);
 
+/* Is the box, which is inside of the shape, a range of the tensor's elements in C order? Then its first, and how many. */
+bool ckpt__box_range(uint32_t n, const int64_t *shape, const int64_t *lo, const int64_t *size, int64_t *begin,
+                     int64_t *count);
+
 /* Gets a box of elements. lo and size are valid during the call. A negative answer ends the walk, which returns it. */
 typedef ckpt_status ckpt__box_fn(void *ctx, const int64_t *lo, const int64_t *size, ckpt_error *err);
 

@@ -169,6 +169,12 @@ static inline bool ckpt__has_no_bytes(const ckpt__tensor *t)
     return !t->whole && !ckpt__is_split(t);
 }
 
+/* The first byte in its storage of a tensor that is whole. */
+static inline uint64_t ckpt__whole_at(const ckpt__tensor *t)
+{
+    return t->info.offset ? (uint64_t)t->info.offset * ckpt_dtype_bits(t->info.dtype) / 8 : 0;
+}
+
 /* The job that saved a checkpoint, as far as its files tell. The struct exists because another job may not be able to load what it
  * saved (doctor). Numbers count ranks; 0: not told. */
 typedef struct ckpt__job {
@@ -276,6 +282,8 @@ ckpt__tensor *ckpt__index_add_tensor(ckpt__index *index);
 bool ckpt__index_add_span(ckpt__index *index, const ckpt__extent *extent, ckpt_str name);
 /* The number of a device for the extents of this index: one that it has, or a new one. The host is 0. False: no memory. */
 bool ckpt__index_device(ckpt__index *index, ckpt_device device, uint16_t *number);
+/* The extent that has its first element; NULL: it has no bytes. Of a tensor of one element it has all. */
+const ckpt__extent *ckpt__first_extent(const ckpt__index *index, const ckpt__tensor *tensor);
 /* The box of so many numbers in the index's arena, one for all that are the same; NULL: no memory. */
 const int64_t *ckpt__index_box(ckpt__index *index, const int64_t *box, size_t count);
 /* Room for so many more storages and pieces, which come one by one. False: no memory. */

@@ -82,6 +82,13 @@ static inline bool ckpt__is_found(const ckpt__extent *e)
     return __atomic_load_n(ckpt__nested_found(e->nested), __ATOMIC_ACQUIRE) != NULL;
 }
 
+/* Is it compressed, as far as is known without a look into its file? */
+static inline bool ckpt__is_coded(const ckpt__extent *e)
+{
+    return !e->memory && e->coding != CKPT__STORED && e->coding != CKPT__TURNED && e->coding != CKPT__MADE &&
+           (e->coding != CKPT__NESTED || e->nested->kind->zstd);
+}
+
 /* Where its bytes, or the record that has them, begin in the file: for what is read in the files' order. */
 static inline uint64_t ckpt__extent_begin(const ckpt__extent *e)
 {

@@ -251,6 +251,11 @@ ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t num
                         .replica = p->flags & CKPT__PIECE_REPLICA};
 }
 
+const ckpt__extent *ckpt__first_extent(const ckpt__index *x, const ckpt__tensor *t)
+{
+    return ckpt__view_count(t) ? &x->storages[ckpt__view_of(x, t, 0).storage].extent : NULL;
+}
+
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
 {
     const ckpt_tensor_info *p = &a->info, *q = &b->info;
