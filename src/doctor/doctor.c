@@ -7,7 +7,6 @@
 #include "doctor/text.h"
 #include "base/first_sizes.h"
 #include "anatomy/producer.h"
-#include "engine/cover.h"
 #include "format/table.h"
 
 static const ckpt_str none = {NULL, 0};
@@ -379,83 +378,25 @@ static ckpt_status examine_part(ckpt__examination *p, ckpt_report *report)
     return status;
 }
 
-/* Files of the checkpoint that are missing or short, where reading went on without them: each loader fails at the first of them
- * (dcp.load: FileNotFoundError, or a record that does not unpickle; load_weights: FileNotFoundError; ckpt_restore: "damaged"). Of what
- * is left nothing is said. *lost: there are some. */
-static ckpt_status copy_lost_files(ckpt__examination *p, ckpt_report *report, bool *lost)
+/* Numbers, devices, and elements that are not finite. */
+static ckpt_status examine_values(ckpt__examination *p)
 {
-    static const char *const codes[] = {"shard-missing", "rank-missing",   "truncated",
-                                        "damaged",       "member-damaged", "crc-mismatch"};
-    const ckpt_report *said = p->index->findings;
-    size_t count = ckpt__format_of(p->index)->joins_files ? 6 : 3; /* in a folder a loader may not need the member */
-    *lost = false;
-    for (size_t i = 0; ckpt__index_is_directory(p->index) && i < ckpt_report_count(said); i++) {
-        const ckpt_finding *f = ckpt_report_get(said, i);
-        bool is = false;
-        for (size_t k = 0; k < count; k++)
-            is = is || strcmp(f->code, codes[k]) == 0;
-        if (!is || f->severity != CKPT_SEVERITY_ERROR || !f->file[0])
-            continue;
-        *lost = true;
-        if (!ckpt__report_add(report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
-            !ckpt__report_detail(report, f->file, NULL, NULL, 0))
-            return ckpt__fail_memory(p->err, "the report", 0);
-    }
-    return CKPT_OK;
-}
-
-/* Tensors whose pieces do not make them whole. ckpt_restore refuses them. dcp.load says nothing: it fills the elements that it finds and
- * leaves the others as they were in memory (torch 2.13: ran). */
-static ckpt_status note_pieces(ckpt__examination *p, ckpt_report *report, bool *some)
-{
-    static const char *const codes[] = {"pieces-missing", "pieces-overlap"};
-    const ckpt_report *said = p->index->findings;
-    size_t before = ckpt_report_count(report);
-    if (!ckpt__cover_noted(said)) {
-        ckpt_status status = ckpt__cover_note(p->index, report, p->err);
-        *some = ckpt_report_count(report) > before;
-        return status;
-    }
-    for (size_t i = 0; i < ckpt_report_count(said); i++) {
-        const ckpt_finding *f = ckpt_report_get(said, i);
-        if ((strcmp(f->code, codes[0]) == 0 || strcmp(f->code, codes[1]) == 0) &&
-            !ckpt__report_add(report, f->severity, f->code, f->tensor, f->fix, "%s", f->message))
-            return ckpt__fail_memory(p->err, "the report", 0);
-    }
-    *some = true;
-    return CKPT_OK;
-}
-
-/* Reports files and pieces that are missing. *lost is set where files are: the examination ends there. */
-static ckpt_status note_lost(ckpt__examination *p, ckpt_report *report, bool *lost)
-{
-    bool pieces = false;
-    ckpt_status status = copy_lost_files(p, report, lost);
+    ckpt_status status = ckpt__doctor_steps(p);
     if (status == CKPT_OK)
-        status = note_pieces(p, report, &pieces);
-    if (*lost || (pieces && p->loader->loader == CKPT_LOADER_CKPT))
-        p->result->outcome = CKPT_OUTCOME_FAILS_AT_LOAD;
-    else if (pieces)
-        p->result->outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY;
-    *lost = *lost || pieces;
-    return status;
+        status = ckpt__doctor_places(p);
+    return status == CKPT_OK ? ckpt__doctor_finite(p) : status;
 }
 
 /* By the program of a sharded checkpoint: tensors go by name, and where they go is the program's own affair. */
 static ckpt_status examine_job(ckpt__examination *p, ckpt_report *report)
 {
     ckpt_status status = look(p);
-    if (status == CKPT_OK) {
+    if (status == CKPT_OK)
         status = ckpt__doctor_job(p);
-    }
     if (status == CKPT_OK) {
         ckpt__doctor_stateful(p);
-        status = ckpt__doctor_steps(p);
+        status = examine_values(p);
     }
-    if (status == CKPT_OK)
-        status = ckpt__doctor_places(p);
-    if (status == CKPT_OK)
-        status = ckpt__doctor_finite(p);
     if (status == CKPT_OK)
         status = ckpt__doctor_answer(p, report);
     effective(p);
@@ -465,7 +406,7 @@ static ckpt_status examine_job(ckpt__examination *p, ckpt_report *report)
 ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
 {
     bool lost;
-    ckpt_status left = note_lost(p, report, &lost);
+    ckpt_status left = ckpt__doctor_lost(p, report, &lost);
     if (left != CKPT_OK || lost)
         return left;
     bool asked = p->options->loader != CKPT_LOADER_OWN;
@@ -494,11 +435,7 @@ ckpt_status ckpt__doctor_examine(ckpt__examination *p, ckpt_report *report)
     if (status == CKPT_OK)
         status = ckpt__doctor_models(p);
     if (status == CKPT_OK)
-        status = ckpt__doctor_steps(p);
-    if (status == CKPT_OK)
-        status = ckpt__doctor_places(p);
-    if (status == CKPT_OK)
-        status = ckpt__doctor_finite(p);
+        status = examine_values(p);
     if (status == CKPT_OK)
         status = take_over(p, report);
     if (status == CKPT_OK)

@@ -550,6 +550,8 @@ ckpt_status ckpt__doctor_job(ckpt__examination *p);
 int64_t ckpt__doctor_ranks_of_files(const ckpt__examination *p); /* of DCP, at least; 0: not told */
 void ckpt__doctor_files(ckpt__examination *p);                   /* and Lightning's keys */
 void ckpt__doctor_adapter(ckpt__examination *p);                 /* adapter.c: of PEFT, beside its settings */
+/* lost.c: reports files and pieces that are missing. *lost: there are some, and the examination ends there. */
+ckpt_status ckpt__doctor_lost(ckpt__examination *p, ckpt_report *report, bool *lost);
 /* memory.c */
 ckpt_status ckpt__doctor_places(ckpt__examination *p);
 void ckpt__doctor_memory(ckpt__examination *p);

@@ -1,6 +1,7 @@
 /* format/dcp/dcp.h - distributed checkpoints of PyTorch (DCP, torch.distributed.checkpoint): a directory with what each rank wrote.
  *
  *   dcp.c     the format of the table: bids, the lists that there are, files that must be there
+ *   lists.c   the lists of a checkpoint, one after the other
  *   list.c    a list (.metadata, or __<rank>.metadata of each rank) -> items and their chunks
  *   stream.c  .metadata as torch writes it, without a graph of its pickle: items and chunks of the largest checkpoints
  *   record.c  one record: an archive of torch.save inside a file, looked into at its first use
@@ -90,6 +91,12 @@ ckpt_str ckpt__dcp_last_name(ckpt_str name);
  * false: it has something that torch's own lists do not have, or is damaged. Then ckpt__dcp_parse is to be asked, and what was
  * added so far is to be taken back. */
 ckpt_status ckpt__dcp_stream(ckpt__dcp *d, const ckpt__pickle_input *in, bool *taken, ckpt_error *err);
+/* lists.c: the list of that name is taken in; the lists of all ranks are. */
+ckpt_status ckpt__dcp_read_list(ckpt__dcp *d, const char *name, ckpt_error *err);
+ckpt_status ckpt__dcp_read_ranks(ckpt__dcp *d, ckpt_error *err);
+/* "__12_0.distcp": 12; -1: it has another name. "__12.metadata": true, and 12. */
+int64_t ckpt__dcp_rank_of_record(const char *name);
+bool ckpt__dcp_rank_of_list(const char *name, uint64_t *rank);
 /* fill.c: everything of the list into the index; files are known. */
 ckpt_status ckpt__dcp_fill(ckpt__dcp *d, ckpt_error *err);
 /* record.c: looks into a tensor's record (ckpt__records.look). */
