@@ -49,7 +49,7 @@ static bool is_rng(const ckpt__index *index, const ckpt_value *v)
            index->tensors[v->tensor].info.role == CKPT_ROLE_RNG;
 }
 
-/* A tensor of a model or an optimizer is no state of a rank, whatever its name: model.random_features.rank_3. */
+/* Tensors of models and optimizers are never states of ranks, whatever they are called: model.random_features.rank_3. */
 static int on_trained(void *ctx, const ckpt_visit *visit)
 {
     const ckpt__index *index = ctx;
@@ -88,7 +88,8 @@ static bool add_key(ckpt__rank_finder *f, int64_t rank, ckpt_str name, size_t be
 
 /* ---- dicts and lists, each once */
 
-/* One that was looked into. Its name is only put together where it is asked for: a long key above many is no long name of each. */
+/* A value that the search has gone into. Its full name is made when somebody asks: a long key would otherwise be copied into the names of
+ * all values below it. */
 typedef struct place {
     const ckpt_value *value;
     ckpt_str key; /* borrowed from the tree */
@@ -209,7 +210,7 @@ static bool look_at_list(const looking *l, const place *at)
 
 /* ---- all of them */
 
-/* What is no part of a rank's state, and may have some. */
+/* A container that is not itself a rank's state, but may hold some. */
 static bool add_place(looking *l, const ckpt_value *v, ckpt_str key, size_t above, size_t depth)
 {
     bool dict = v->kind == CKPT_V_DICT && v->entry_count > 0 && !ckpt__is_optimizer(v);
