@@ -6,7 +6,8 @@
  * mmengine/runner/runner.py (save_checkpoint), ultralytics/engine/trainer.py (save_model), fairseq/trainer.py (state_dict),
  * timm/utils/checkpoint_saver.py, detectron2/engine/train_loop.py and defaults.py, fvcore/common/checkpoint.py, espnet2/
  * train/trainer.py, ignite/engine/engine.py (state_dict), nanoGPT/train.py, vision/references, examples/imagenet/main.py,
- * torchtune/training/checkpointing/_checkpoint_client.py (TrainingProgress), whisper/__init__.py, VAR/train.py. */
+ * torchtune/training/checkpointing/_checkpoint_client.py (TrainingProgress), torchtitan/trainer.py (state_dict) and
+ * components/dataloader.py, whisper/__init__.py, VAR/train.py. */
 #include "anatomy/producer.h"
 #include "format/table.h"
 
@@ -195,6 +196,10 @@ static const ckpt__producer
     keras_shards = {"Keras", CKPT_LOADER_CKPT, .resume = "model.load_weights(glob.glob(\"{path}/*.weights.json\")[0])"},
     dcp = {"torch.distributed.checkpoint", CKPT_LOADER_DCP,
            .resume = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"{path}\")"},
+    torchtitan = {"torchtitan", CKPT_LOADER_DCP, .step = "train_state/step",
+                  .resume =
+                      "torchtitan's trainer: it takes the newest step-N beside {path} (checkpoint.load_step takes "
+                      "another)"},
     dcp_shards =
         {"torch.distributed.checkpoint", CKPT_LOADER_DCP_HF,
          .resume =
@@ -237,6 +242,9 @@ static const ckpt__producer *of_ranks(const ckpt__index *index)
 {
     if (ckpt__producer_fits(index->root, "meta.pt/pytorch-lightning_version:str"))
         return &lightning_sharded;
+    if (ckpt__producer_fits(index->root, "train_state/step") &&
+        ckpt__producer_fits(index->root, "train_state/ntokens_seen|dataloader/dp_rank_*"))
+        return &torchtitan;
     return index->bare_list ? &dcp : &dcp_shards;
 }
 

@@ -267,7 +267,9 @@ def at_the_root():
     net(torch.arange(5)).square().sum().backward()
     opt.step()
     optimizer = get_optimizer_state_dict(net, opt, options=StateDictOptions(flatten_optimizer_state_dict=True))
-    dcp.save({"train_state": {"step": 1}, "optimizer": optimizer, **net.state_dict()}, checkpoint_id="titan", no_dist=True)
+    dcp.save({"train_state": {"step": 1, "ntokens_seen": 5}, "optimizer": optimizer, **net.state_dict()}, checkpoint_id="titan", no_dist=True)
+    doc = ask(INSPECT, "show", "--json", "titan")[1]
+    check("at the root: whose, and its step", (doc["producer"]["name"] if isinstance(doc["producer"], dict) else doc["producer"], doc["step"]) == ("torchtitan", 1), doc)
     status, doc = ask(INSPECT, "list", "--json", "titan")
     roles = {t["name"]: t["role"] for t in doc["tensors"]}
     params = dict(net.named_parameters())

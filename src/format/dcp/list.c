@@ -500,13 +500,16 @@ ckpt_status ckpt__dcp_parse(ckpt__dcp *d, const char *text, size_t size, const c
     ckpt_status status = p.nodes && p.records ? CKPT_OK : no_memory(&p);
     if (status == CKPT_OK)
         status = ckpt__pickle_read_kept(text, size, label, p.nodes, &p.pickle, err);
+    if (status == CKPT_E_FORMAT)
+        status = CKPT_E_DAMAGED; /* it has the name of a list, and is no pickle */
     if (status == CKPT_E_NO_MEMORY && p.nodes && ckpt__arena_over_limit(p.nodes))
         status =
             ckpt__fail(err, CKPT_E_LIMIT, label, "what it describes takes more memory than a list of its size may");
     if (status == CKPT_OK)
         status = check_globals(&p);
     if (status == CKPT_OK && !is_a(p.pickle.root, "Metadata") && !is_a(p.pickle.root, "MCoreMetadata"))
-        status = wrong(&p, p.pickle.root, "its root is no Metadata");
+        status = ckpt__fail(err, CKPT_E_MISMATCH, label,
+                            "it is a pickle of something else: a list of torch.distributed.checkpoint is a Metadata");
     if (status == CKPT_OK)
         status = read_records(&p, attribute(p.pickle.root, "storage_data"));
     if (status == CKPT_OK)

@@ -94,7 +94,7 @@ static ckpt_status take(const looking *l, const char **slot, const char *name, c
     if (*slot && strcmp(*slot + strlen(l->below), name) == 0) /* in another of the roots */
         return CKPT_OK;
     if (*slot)
-        return ckpt__fail(err, CKPT_E_FORMAT, *slot,
+        return ckpt__fail(err, CKPT_E_MISMATCH, *slot,
                           "it is of the same rank as %s: one of them is not of this checkpoint", name);
     size_t n = strlen(l->below) + strlen(name) + 1;
     char *copy = ckpt__arena_alloc(l->tag->arena, n);

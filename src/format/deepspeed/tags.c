@@ -19,7 +19,8 @@ static ckpt_status has_files(const ckpt__source *source, const char *below, ckpt
     ckpt_status status = ckpt__ds_look(source, below, arena, &tag, err);
     *is = is_there(&tag);
     ckpt__ds_tag_free(&tag);
-    return status == CKPT_E_FORMAT && *is ? CKPT_OK : status; /* two files of one rank: it is said when they are read */
+    return status == CKPT_E_MISMATCH && *is ? CKPT_OK
+                                            : status; /* two files of one rank: it is said when they are read */
 }
 
 typedef struct top {

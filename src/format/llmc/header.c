@@ -48,6 +48,12 @@ static ckpt_status read_head(const ckpt__source *source, uint32_t file, int32_t 
                              const char *label, ckpt_error *err)
 {
     ckpt_status status = ckpt__source_read(source, file, 0, head, CKPT__LLMC_HEAD, err);
+    if (status == CKPT_OK && int_at(head, 0) == MODEL_MAGIC + STATE_MAGIC - magic)
+        return ckpt__fail(
+            err, CKPT_E_MISMATCH, label,
+            "it begins with %ld, as llm.c's %s do, and its name is that of a %s: two files were exchanged",
+            (long)int_at(head, 0), magic == STATE_MAGIC ? "models" : "states",
+            magic == STATE_MAGIC ? "state" : "model");
     if (status == CKPT_OK && int_at(head, 0) != magic)
         return ckpt__fail(err, CKPT_E_FORMAT, label, "it begins with %ld, where llm.c writes %ld",
                           (long)int_at(head, 0), (long)magic);

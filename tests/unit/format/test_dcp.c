@@ -641,6 +641,12 @@ START_TEST(a_list_that_names_what_it_should_not)
     copy("cut");
     write_text(at("c/.metadata"), "cos\nsystem\n(S'echo'\ntR.");
     is_refused(CKPT_E_UNSUPPORTED, "os.system");
+    copy("cut");
+    write_to(at("c/.metadata"), "\200\2}q\0.", 6);
+    is_refused(CKPT_E_MISMATCH, "a pickle of something else");
+    copy("cut");
+    write_to(at("c/.metadata"), "PK\3\4 and no more", 16);
+    is_refused(CKPT_E_DAMAGED, "the pickle is cut off");
 }
 END_TEST
 

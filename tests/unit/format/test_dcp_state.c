@@ -4,6 +4,7 @@
 #include <ckpt/migrate.h>
 #include <ckpt/naming.h>
 #include <ckpt/reader.h>
+#include <ckpt/summary.h>
 #include <ckpt/verify.h>
 #define READER_FORMAT "dcp"
 #include "../reader_checks.h"
@@ -229,6 +230,7 @@ END_TEST
 START_TEST(a_model_at_the_root_beside_its_optimizer)
 {
     static const item items[] = {OBJECT("K\3", "train_state", "step"),
+                                 OBJECT("K\5", "train_state", "ntokens_seen"),
                                  TENSOR(4, "rng"),
                                  TENSOR(4, "optimizer", "state.scale.exp_avg"),
                                  TENSOR(3, "optimizer", "state.layers.0.up.exp_avg"),
@@ -259,6 +261,11 @@ START_TEST(a_model_at_the_root_beside_its_optimizer)
     named(naming, "best", &info);
     ck_assert_int_eq(info->role, CKPT_ROLE_OTHER);
     ckpt_naming_free(naming);
+    ckpt_summary s = CKPT_SUMMARY_INIT;
+    ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
+    ck_assert_pstr_eq(s.producer, "torchtitan");
+    ck_assert_int_eq(s.step, 3);
+    ckpt_summary_clear(&s);
 }
 END_TEST
 

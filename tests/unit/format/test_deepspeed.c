@@ -712,7 +712,8 @@ START_TEST(files_of_several_saves_do_not_mix)
     anew();
     write_all((layout){.stage = 2, .ranks = 2, .step = 7});
     write_optim(tag_path("zero_pp_rank_1_mp_rank_00_optim_states.pt"), (layout){.stage = 2, .ranks = 2, .step = 7}, 1);
-    fails(folder, CKPT_E_FORMAT, "of the same rank");
+    fails(folder, CKPT_E_MISMATCH, "of the same rank");
+    finds("mixed-files", "of the same rank");
 }
 END_TEST
 

@@ -343,6 +343,9 @@ START_TEST(files_of_several_runs_do_not_mix)
     write_step((state){.ranks = 2, .step = 7});
     write_state(state_path(7, 2), (state){.rank = 2, .ranks = 4, .step = 7}); /* one rank too many */
     fails(folder, CKPT_E_MISMATCH, "has a state of rank 2");
+    ck_assert_int_eq(unlink(state_path(7, 2)), 0);
+    write_state(step_path("model", 7), (state){.rank = 0, .ranks = 2, .step = 7});
+    fails(folder, CKPT_E_MISMATCH, "as llm.c's states do, and its name is that of a model");
 }
 END_TEST
 
