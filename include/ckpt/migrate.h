@@ -150,7 +150,7 @@ typedef struct ckpt_migrate_options {
     bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    const char *to;          /* "ckpt", "safetensors", "torch", "hf", "same" (as the source, which may be
+    const char *to;          /* "ckpt", "safetensors", "torch", "hf", "dcp", "same" (as the source, which may be
                                    * a directory of a framework's); NULL: ckpt */
     uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
     bool lossy;              /* what the target cannot hold may be left out */
@@ -221,7 +221,7 @@ typedef struct ckpt_migrate_options {
         merge_adapter; /* a folder of PEFT with a LoRA adapter, which is merged into the weights as merge_and_unload does it on
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
-    uint32_t reserved;          /* 0 */
+    uint32_t target_world;      /* dcp: so many ranks have a file each; 0: as many as saved the source, else 1 */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

@@ -85,6 +85,7 @@ static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
     ckpt__recipe *r = w->recipe;
     const ckpt__segment *s = &r->segments[i];
     const char *bytes = s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED ? s->bytes : NULL;
+    const ckpt__range whole = {s->number, 0}, *range = s->kind == CKPT__RANGE ? &r->ranges[s->number] : &whole;
     ckpt_status status = CKPT_OK;
     *crc = 0;
     if (s->kind == CKPT__COMPUTED) {
@@ -101,7 +102,7 @@ static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
         if (bytes)
             memcpy(to, bytes + at, n);
         else
-            status = w->payload->read(w->payload->ctx, s->kind, s->number, at, to, n, w->err);
+            status = w->payload->read(w->payload->ctx, s->kind, range->number, range->begin + at, to, n, w->err);
         if (status < 0)
             return status;
         if (s->kind == CKPT__DEFERRED)

@@ -32,6 +32,8 @@ typedef enum ckpt__segment_kind {
                                    * when their turn comes */
     CKPT__PAYLOAD,  /* the payload of tensor `number`: its elements in C order, little-endian */
     CKPT__STORAGE,  /* the payload of storage `number`: all its bytes, little-endian elements */
+    CKPT__RANGE,    /* a part of the payload of a tensor, which other segments have the rest of, as a rule in other
+                                   * files: number `number` of the recipe's ranges */
     CKPT__DEFERRED  /* bytes known once all payload CRCs are: filled by finish() */
 } ckpt__segment_kind;
 typedef struct ckpt__segment {
@@ -42,11 +44,20 @@ typedef struct ckpt__segment {
         size_t number; /* PAYLOAD, STORAGE: number in the index that is written; COMPUTED: the format's own */
     };
 } ckpt__segment;
+/* Bytes [begin, begin + the segment's size) of a payload. */
+typedef struct ckpt__range {
+    size_t number; /* of a tensor in the index that is written */
+    uint64_t begin;
+} ckpt__range;
 typedef struct ckpt__recipe {
     ckpt__arena *arena; /* owned */
     ckpt__buf text;     /* owned: the one long text that a format makes, so that it is not copied */
     ckpt__segment *segments;
-    size_t count;  /* heap, owned */
+    size_t count, capacity; /* heap, owned; the capacity of a format that adds them in several calls, else 0 */
+    ckpt__range *ranges;
+    size_t range_count, range_capacity; /* heap, owned */
+    struct ckpt__recipe **parts;
+    size_t part_count, part_capacity; /* heap, owned, as each of them: recipes that ctx refers to */
     uint64_t size; /* bytes of the whole file: the sum of the segments' sizes */
     /* Fills the DEFERRED segments in place; crcs[i] is the CRC-32 of segment i (PAYLOAD, STORAGE). NULL: nothing is
      * deferred. */

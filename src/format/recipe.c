@@ -20,6 +20,10 @@ void ckpt__recipe_free(ckpt__recipe *r)
     ckpt__arena_free(r->arena);
     ckpt__buf_free(&r->text);
     free(r->segments);
+    free(r->ranges);
+    for (size_t i = 0; i < r->part_count; i++)
+        ckpt__recipe_free(r->parts[i]);
+    free(r->parts);
     free(r->left_out);
     free(r);
 }
@@ -38,6 +42,27 @@ ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_ki
     if (kind == CKPT__LITERAL || kind == CKPT__DEFERRED)
         s->bytes = (char *)(uintptr_t)bytes;
     return CKPT_OK;
+}
+
+ckpt_status ckpt__recipe_add_range(ckpt__recipe *r, size_t *capacity, size_t tensor, uint64_t begin, uint64_t size,
+                                   ckpt_error *err)
+{
+    if (!ckpt__grow(&r->ranges, &r->range_capacity, r->range_count + 1, sizeof *r->ranges))
+        return ckpt__fail_memory(err, "segments", r->count * sizeof *r->segments);
+    ckpt_status status = ckpt__recipe_add(r, capacity, CKPT__RANGE, size, NULL, r->range_count, err);
+    if (status == CKPT_OK && size)
+        r->ranges[r->range_count++] = (ckpt__range){tensor, begin};
+    return status;
+}
+
+bool ckpt__recipe_own(ckpt__recipe *r, ckpt__recipe *part)
+{
+    if (!ckpt__grow(&r->parts, &r->part_capacity, r->part_count + 1, sizeof *r->parts)) {
+        ckpt__recipe_free(part);
+        return false;
+    }
+    r->parts[r->part_count++] = part;
+    return true;
 }
 
 /* The order of Dtype in safetensors/src/tensor.rs: ascending alignment. */

@@ -78,4 +78,9 @@ ckpt_status ckpt__st_finish_header(ckpt__buf *b, ckpt_error *err);
 ckpt__recipe *ckpt__recipe_new(void);
 ckpt_status ckpt__recipe_add(ckpt__recipe *r, size_t *capacity, ckpt__segment_kind kind, uint64_t size,
                              const char *bytes, size_t number, ckpt_error *err);
+/* The same of a RANGE. */
+ckpt_status ckpt__recipe_add_range(ckpt__recipe *r, size_t *capacity, size_t tensor, uint64_t begin, uint64_t size,
+                                   ckpt_error *err);
+/* `part` is freed with r; and right now where memory is short (false). */
+bool ckpt__recipe_own(ckpt__recipe *r, ckpt__recipe *part);
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "engine/passes.h"
+#include "format/safetensors.h"
 #include "migrate/bytes_priv.h"
 #include "model/nested.h"
 
@@ -94,22 +95,74 @@ static ckpt_status make_bonds(ckpt__bytes *b, const ckpt__laid *laid, size_t cou
     return status;
 }
 
+/* A recipe of each tensor that the files have in ranges, as if one file had them whole, in the order in which they are met. NULL: there
+ * is none. */
+static ckpt_status gather_ranges(const ckpt__out *w, ckpt__recipe **out)
+{
+    const ckpt__index *x = w->m->index;
+    size_t capacity = 0;
+    bool *met = NULL;
+    ckpt_status status = CKPT_OK;
+    *out = NULL;
+    for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
+        const ckpt__recipe *r = w->files[i].recipe;
+        for (size_t k = 0; r && status == CKPT_OK && k < r->range_count; k++) {
+            const size_t tensor = r->ranges[k].number;
+            if (!met && (!(met = calloc(x->tensor_count + 1, sizeof *met)) || !(*out = ckpt__recipe_new())))
+                status = ckpt__migration_no_memory(w->err);
+            else if (!met[tensor])
+                status = ckpt__recipe_add(*out, &capacity, CKPT__PAYLOAD, x->tensors[tensor].info.nbytes, NULL, tensor,
+                                          w->err);
+            if (met)
+                met[tensor] = true;
+        }
+    }
+    free(met);
+    return status;
+}
+
+/* The ranges are of payloads by their numbers from now on, as all segments are. */
+static ckpt_status number_ranges(const ckpt__out *w, const ckpt__laid *laid, size_t count)
+{
+    size_t *of = w->ranged ? calloc(w->m->index->tensor_count + 1, sizeof *of) : NULL;
+    if (!w->ranged)
+        return CKPT_OK;
+    if (!of)
+        return ckpt__migration_no_memory(w->err);
+    for (size_t i = 0; i < count; i++)
+        if (!laid[i].storage)
+            of[laid[i].to] = i;
+    for (size_t i = 0; i < w->count; i++)
+        for (size_t k = 0; w->files[i].recipe && k < w->files[i].recipe->range_count; k++)
+            w->files[i].recipe->ranges[k].number = of[w->files[i].recipe->ranges[k].number];
+    free(of);
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
 {
     ckpt__migration *m = w->m;
     ckpt__bytes *b = calloc(1, sizeof *b);
-    ckpt__recipe **recipes = calloc(w->count + 1, sizeof(ckpt__recipe *));
+    ckpt__recipe **recipes = calloc(w->count + 2, sizeof(ckpt__recipe *));
     ckpt__laid *laid = NULL;
     size_t count = 0;
     *out = b;
     ckpt_status status = b && recipes ? CKPT_OK : ckpt__migration_no_memory(w->err);
+    if (status == CKPT_OK)
+        status = gather_ranges(w, &w->ranged);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
         recipes[i] = w->files[i].recipe;
-    if (status == CKPT_OK)
-        status = ckpt__recipes_lay_out(recipes, w->count, m->index, m->storages, &laid, &count, w->err);
+    if (status == CKPT_OK) {
+        recipes[w->count] = w->ranged;
+        status = ckpt__recipes_lay_out(recipes, w->count + (w->ranged != NULL), m->index, m->storages, &laid, &count,
+                                       w->err);
+    }
     free(recipes);
+    if (status == CKPT_OK)
+        status = number_ranges(w, laid, count);
     if (status == CKPT_OK) {
         b->m = m;
+        b->ranges = w->ranged != NULL;
         b->current = SIZE_MAX; /* nothing is behind it */
         status = make_bonds(b, laid, count, w->err);
     }
@@ -207,6 +260,7 @@ void ckpt__bytes_free(ckpt__bytes *b)
     free(b->ops);
     free(b->wants);
     free(b->counts);
+    free(b->checked);
     free(b->tensor_counts);
     free(b->window);
     free(b);

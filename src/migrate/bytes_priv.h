@@ -19,6 +19,7 @@ struct ckpt__bytes {
     ckpt__op_want *wants; /* one an op */
     size_t op_count, op_capacity, want_capacity;
     bool converts; /* an op does */
+    bool ranges;   /* payloads are given in ranges, for several files */
     ckpt__plan *plan;
     /* while it is read */
     uint64_t memory;                     /* bytes that a window may take */
@@ -37,6 +38,7 @@ struct ckpt__bytes {
     uint64_t carry_begin, carry_end; /* equal: there is none */
     bool sums;                       /* its tensor has a CRC of its own, of the bytes that are given */
     uint32_t crc;                    /* of those that were given; then */
+    bool *checked;                   /* one a bond: that CRC was compared before its first range. NULL: there are no ranges */
     size_t together;                 /* those from `current` up to this one are in the window, too; 0: none is */
     unsigned char *window;
     size_t room;        /* bytes of the window that is allocated */

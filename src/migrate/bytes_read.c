@@ -257,25 +257,29 @@ static bool find_place(ckpt__bytes *b, size_t number)
     return among;
 }
 
-static ckpt_status begin_payload(ckpt__bytes *b, size_t number, ckpt_error *err)
+/* kind RANGE: some of it is asked for now, from anywhere, and other parts later. */
+static ckpt_status begin_payload(ckpt__bytes *b, ckpt__segment_kind kind, size_t number, ckpt_error *err)
 {
     const ckpt__bond *bond = &b->bonds[number];
     const ckpt__op *op = ckpt__plan_op_of(b->plan, bond->op);
+    const bool range = kind == CKPT__RANGE, first = !range || !b->checked[number];
     bool on_the_way, among = find_place(b, number), own = has_own_crc(b, bond, &on_the_way);
     b->crc = 0;
-    b->sums = own && on_the_way;
-    if (own && !on_the_way) {
+    b->sums = own && on_the_way && !range;
+    if (own && !b->sums && first) {
         ckpt_status status = ckpt__read_tensor(b->m->reader->source, b->m->from, bond->from, true, NULL, NULL, err);
         if (status < 0)
             return status;
     }
+    if (range)
+        b->checked[number] = true;
     if (among)
         return CKPT_OK;
     b->parts = b->pull_count > 1 && has_parts(b, bond, b->route);
     b->unit = op->granule > 1 ? 1 : op->to_size;
     b->carry_begin = b->carry_end = 0;
     b->window_begin = b->window_end = 0; /* what is read again is counted again */
-    if (b->counts)
+    if (b->counts && first)
         memset(&b->counts[number], 0, sizeof *b->counts);
     if (b->route == CKPT__STRAIGHT && b->room > TOGETHER) { /* so much is not kept where it is not used */
         free(b->window);
@@ -289,8 +293,7 @@ static ckpt_status read_bytes(void *ctx, ckpt__segment_kind kind, size_t number,
                               ckpt_error *err)
 {
     ckpt__bytes *b = ctx;
-    ckpt_status status = number != b->current || offset == 0 ? begin_payload(b, number, err) : CKPT_OK;
-    (void)kind; /* as the bond has it */
+    ckpt_status status = number != b->current || offset == 0 ? begin_payload(b, kind, number, err) : CKPT_OK;
     if (status == CKPT_OK)
         status =
             b->route == CKPT__STRAIGHT ? read_straight(b, offset, dst, n, err) : read_window(b, offset, dst, n, err);
@@ -318,6 +321,8 @@ ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, unsigned readers, 
     *payload = (ckpt__payload){.read = read_bytes, .ctx = b, .tile = readers > 1 ? CKPT__BLOCK : PART};
     if (b->converts && (!(b->counts = calloc(b->count + 1, sizeof *b->counts)) ||
                         !(b->tensor_counts = calloc(m->from->tensor_count + 1, sizeof *b->tensor_counts))))
+        return ckpt__migration_no_memory(err);
+    if (b->ranges && !(b->checked = calloc(b->count + 1, sizeof *b->checked)))
         return ckpt__migration_no_memory(err);
     if (!(b->crcs = ckpt__crcs_new(b->plan)) || !(b->pulls = calloc(b->pull_count, sizeof(ckpt__pull *))))
         return ckpt__migration_no_memory(err);
@@ -368,8 +373,8 @@ ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memo
     ckpt_status status = ckpt__passes_new(b->plan, out, err);
     b->memory = memory;
     b->pull_count = ckpt__bytes_readers(w->m->options.threads, memory);
-    for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
-        const ckpt__recipe *r = w->files[i].recipe;
+    for (size_t i = 0; status == CKPT_OK && i <= w->count; i++) {
+        const ckpt__recipe *r = i < w->count ? w->files[i].recipe : w->ranged;
         for (size_t s = 0; r && status == CKPT_OK && s < r->count; s++)
             if (r->segments[s].kind == CKPT__STORAGE)
                 status = count_payload(b, r->segments[s].number, &pull, *out, err);

@@ -39,6 +39,7 @@
  *   to_canonical.c     a torch file's tree under canonical names (to_canonical.h)
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
+ *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
@@ -55,6 +56,7 @@
 #include "reader/reader.h"
 #include "engine/recipe_write.h"
 #include "anatomy/placement.h"
+#include "format/table.h"
 #include "io/sink.h"
 #include "migrate/ledger.h"
 #include "model/rewrite.h"
@@ -65,6 +67,12 @@
 typedef struct ckpt__rank_file_name {
     ckpt_str was, is; /* is: its name in the target, which may be the same; data NULL: it is left out */
 } ckpt__rank_file_name;
+
+/* A directory that a training program resumes from. Its tree is made from canonical names, whatever the source was. */
+typedef enum ckpt__as {
+    CKPT__AS_IS = 0, /* none of these */
+    CKPT__AS_DCP,    /* to_dcp.c */
+} ckpt__as;
 
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
@@ -100,6 +108,7 @@ typedef struct ckpt__migration {
     const ckpt__format *format;   /* static: the format of each file that is written ("hf" writes safetensors) */
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
+    ckpt__as as;                  /* not AS_IS: `torch` is true too */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */
@@ -154,6 +163,22 @@ typedef struct ckpt__migration {
     ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
+/* Is a directory written? */
+static inline bool ckpt__is_folder(const ckpt__migration *m)
+{
+    return m->hf || m->same || m->as;
+}
+/* Is a distributed checkpoint cut for other ranks? It keeps its own tree. */
+static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_DCP && m->tree && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
+           !m->options.weights_only;
+}
+/* Does the target have its optimizer by position, as torch has it? */
+static inline bool ckpt__by_position(const ckpt__migration *m)
+{
+    return m->torch && (!m->as || ckpt__keeps_dcp(m));
+}
 /* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
 static inline bool ckpt__selects(const ckpt__migration *m)
 {
@@ -305,6 +330,9 @@ ckpt_status ckpt__migrate_say_settings(ckpt__migration *m, ckpt_error *err);
 /* ---- open.c, root.c */
 ckpt_status ckpt__migrate_open(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_root(ckpt__migration *m, ckpt_error *err);
+
+/* ---- to_dcp.c: m->root as a distributed checkpoint has it */
+ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err);
 
 /* ---- fix.c: --fix CODE, before anything else: sets options */
 ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err);

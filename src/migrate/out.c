@@ -144,7 +144,7 @@ static void note_left_out(ckpt__migration *m, const ckpt__recipe *r)
 static ckpt_status make_recipe(writer *w, shard *s)
 {
     ckpt__migration *m = w->m;
-    if (!s->format)
+    if (!s->format || s->recipe) /* none, or it has one */
         return CKPT_OK;
     bool several = m->hf || (m->same && s->format->weights_alone);
     ckpt_report *own = several ? ckpt_report_new() : NULL;
@@ -216,7 +216,7 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 {
     size_t tags = 0;
     char first[80] = "";
-    if ((!m->hf && !m->options.weights_only) || !m->format->weights_alone)
+    if (m->as != CKPT__AS_DCP && ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
         return CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
@@ -430,7 +430,7 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    ckpt_status status = m->hf || m->same ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
@@ -510,7 +510,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     size_t block = 0;
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
-        status = m->same ? ckpt__same_files(&w) : cut_shards(&w);
+        status = m->same ? ckpt__same_files(&w) : m->as == CKPT__AS_DCP ? ckpt__dcp_files(&w) : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
         status = make_recipe(&w, &w.files[i]);
@@ -546,6 +546,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         ckpt__recipe_free(w.files[i].recipe);
         ckpt__buf_free(&w.files[i].text);
     }
+    ckpt__recipe_free(w.ranged);
     free(w.files);
     free(w.folders);
     return status;

@@ -28,6 +28,7 @@ typedef struct ckpt__out {
     const char **folders;
     size_t folder_count, folder_capacity; /* heap, owned: directories to make, parents
                                                                         * first */
+    ckpt__recipe *ranged; /* owned: the tensors that files have in ranges, whole; NULL: there is none */
     struct ckpt__bytes *bytes;            /* borrowed: what the recipes are read from; NULL: nothing is read yet */
     ckpt_error *err;
 } ckpt__out;
@@ -77,6 +78,11 @@ ckpt_status ckpt__same_files(ckpt__out *w);
 ckpt_status ckpt__carry_files(ckpt__out *w);
 /* Is the file of this name, at the top of the source that was read as `from`, one that ckpt__carry_files takes along? */
 bool ckpt__is_carried(const ckpt__index *from, const char *name);
+
+/* ---- to_dcp.c */
+
+/* A file for each rank that has a record, and the list. */
+ckpt_status ckpt__dcp_files(ckpt__out *w);
 
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);

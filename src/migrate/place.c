@@ -108,7 +108,7 @@ static ckpt_status choose_row(placement *p, size_t i)
     const ckpt__tensor *t = &m->index->tensors[i];
     const ckpt_str layout = t->info.extra->layout;
     bool meta = ckpt__has_no_bytes(t) && !layout.data && t->info.extra->part_count == 0;
-    if (t->whole || meta || m->torch) {
+    if (t->whole || meta || (m->torch && !m->as)) {
         m->chosen[m->chosen_count++] = i;
         return CKPT_OK;
     }

@@ -434,31 +434,44 @@ static ckpt_status put_values(builder *b, dict *root)
     return CKPT_OK;
 }
 
-/* Is the tensor in the root's own entries already? */
+/* What is in the root's own entries already: tensors, and their names, as one that has two is listed twice. */
+typedef struct placed {
+    bool *tensors; /* heap, one a tensor */
+    ckpt__hash *names;
+    const builder *b;
+} placed;
+
 static int note_tensor(void *ctx, const ckpt_visit *visit)
 {
-    bool *there = ctx;
-    if (visit->value->kind == CKPT_V_TENSOR)
-        there[visit->value->tensor] = true;
-    return 0;
+    placed *p = ctx;
+    if (visit->value->kind != CKPT_V_TENSOR)
+        return 0;
+    p->tensors[visit->value->tensor] = true;
+    ckpt_str name = ckpt__arena_str(p->b->arena, visit->name.data, visit->name.size);
+    return name.data && ckpt__hash_put(p->names, name.data, name.size, 0, NULL) >= 0
+               ? 0
+               : (int)ckpt__migration_no_memory(p->b->err);
 }
 
 /* What is left of the tensors: those of no model and no optimizer (rng.torch, ema.fc.weight), by their whole names. */
 static ckpt_status put_tensors(builder *b, dict *root)
 {
     const ckpt__canon *c = b->m->canon;
-    bool *there = calloc(b->m->from->tensor_count + 1, sizeof *there);
+    placed p = {calloc(b->m->from->tensor_count + 1, sizeof *p.tensors), ckpt__hash_new(16), b};
     const ckpt_value *from = b->m->from->root;
-    int walked = there ? 0 : ckpt__migration_no_memory(b->err);
+    int walked = p.tensors && p.names ? 0 : ckpt__migration_no_memory(b->err);
     if (walked == 0 && from)
-        walked = ckpt_value_walk(from, 0, note_tensor, there, b->err);
+        walked = ckpt_value_walk(from, 0, note_tensor, &p, b->err);
     bool ok = true;
     for (size_t i = 0; walked == 0 && ok && i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
-        if (e->is_tensor && !b->taken[i] && !there[e->tensor] && goes_along(b, e))
+        bool there =
+            e->is_tensor && (p.tensors[e->tensor] || ckpt__hash_get(p.names, e->name.data, e->name.size, NULL));
+        if (e->is_tensor && !b->taken[i] && !there && goes_along(b, e))
             ok = put_named(b, root, e->name.data, e->name.size, value_of(b, e));
     }
-    free(there);
+    free(p.tensors);
+    ckpt__hash_free(p.names);
     return walked ? (ckpt_status)walked : ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 

@@ -75,6 +75,7 @@ static void set_options(job *b, char **operands, int count)
     m->allow_unused = o->cli.allow_unused;
     m->ranks.rank = m->ranks.local_rank = (int64_t)o->rank.n;
     m->ranks.world = o->world.text ? (int64_t)o->world.n : 1;
+    m->target_world = o->world.text ? (uint32_t)o->world.n : 0;
     m->max_shard_size = o->max_shard_size.n;
     m->memory = o->memory.n;
     m->threads = (uint32_t)o->threads.n;
@@ -142,7 +143,8 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 static bool needs_force(const job *b, bool done)
 {
     struct stat st;
-    bool folder = strcmp(b->options.to, "hf") == 0 || strcmp(b->options.to, "same") == 0;
+    const char *to = b->options.to;
+    bool folder = strcmp(to, "hf") == 0 || strcmp(to, "same") == 0 || strcmp(to, "dcp") == 0;
     return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 &&
            (S_ISREG(st.st_mode) || folder);
 }
@@ -392,7 +394,8 @@ static void warn_unused(const job *b)
     bool whole = strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0;
     if (o->max_shard_size && whole)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written as one file", o->to);
-    if ((o->ranks.rank || b->o.world.text) && !o->map_location)
+    const bool cuts = strcmp(o->to, "dcp") == 0;
+    if ((o->ranks.rank || (b->o.world.text && !cuts)) && !o->map_location)
         cli_warn(&b->o.cli, "--rank and --world stand for {rank} and {world} in --map-location, which was not given");
     if (o->map_device_objects && !o->map_location)
         cli_warn(&b->o.cli, "--map-device-objects does what --map-location says, which was not given");

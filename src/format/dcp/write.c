@@ -1,0 +1,241 @@
+/* format/dcp/write.c - the items of a state dict, and which rank has which of their records. */
+#include "format/dcp/write.h"
+
+#include <stdlib.h>
+#include "format/safetensors.h"
+
+enum { DEEPEST = 200 };
+
+/* ---- a state dict taken apart */
+
+/* The way to a value: its keys. A key of a dict is a text there, whatever it was. */
+typedef struct way {
+    const struct way *above; /* NULL: the root */
+    ckpt_key key;
+    size_t depth;
+} way;
+
+static ckpt_status no_memory(ckpt_error *err)
+{
+    return ckpt__fail_memory(err, "the items of a distributed checkpoint", 0);
+}
+
+/* str() of a key. */
+static ckpt_str key_text(ckpt__arena *a, const ckpt_value *key)
+{
+    ckpt__buf text = {0};
+    if (key->kind == CKPT_V_STR)
+        return key->text;
+    ckpt__value_repr(&text, key);
+    ckpt_str s = text.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(a, text.data ? text.data : "", text.size);
+    ckpt__buf_free(&text);
+    return s;
+}
+
+static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *value, ckpt_error *err)
+{
+    size_t n = to ? to->depth : 0, existing;
+    ckpt_key *path = ckpt__arena_array(p->arena, n + 1, sizeof *path);
+    ckpt__buf key = {0};
+    char shown[200];
+    for (const way *w = to; path && w; w = w->above)
+        path[w->depth - 1] = w->key;
+    for (size_t i = 0; path && i < n; i++) {
+        if (i)
+            ckpt__buf_char(&key, '.');
+        if (path[i].text.data)
+            ckpt__buf_add(&key, path[i].text.data, path[i].text.size);
+        else
+            ckpt__buf_printf(&key, "%lld", (long long)path[i].number);
+    }
+    ckpt_str kept =
+        path && !key.failed ? ckpt__arena_str(p->arena, key.data ? key.data : "", key.size) : (ckpt_str){NULL, 0};
+    ckpt__buf_free(&key);
+    int put = kept.data && ckpt__grow(&p->items, &p->capacity, p->count + 1, sizeof *p->items)
+                  ? ckpt__hash_put(p->keys, kept.data, kept.size, p->count, &existing)
+                  : -1;
+    if (put < 0)
+        return no_memory(err);
+    if (put == 0)
+        return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, kept.data, kept.size),
+                          "two values have this key once their paths are joined by dots, and a distributed checkpoint "
+                          "has one: drop one of them (--drop), or rename it");
+    p->items[p->count++] = (ckpt__dcp_put){.key = kept, .path = path, .path_count = n, .value = value};
+    return CKPT_OK;
+}
+
+static bool is_terminal(const ckpt_value *v, size_t depth)
+{
+    if (v->kind == CKPT_V_DICT)
+        return false;
+    for (size_t i = 0; v->kind == CKPT_V_LIST && depth < DEEPEST && i < v->item_count; i++) {
+        const ckpt_value *item = v->items[i];
+        if (item->kind == CKPT_V_TENSOR || item->kind == CKPT_V_DICT ||
+            (item->kind == CKPT_V_LIST && !is_terminal(item, depth + 1)))
+            return false;
+    }
+    return true;
+}
+
+static ckpt_status take_apart(ckpt__dcp_puts *p, const way *to, const ckpt_value *v, ckpt_error *err);
+
+static ckpt_status take_dict(ckpt__dcp_puts *p, const way *to, const ckpt_value *v, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < v->entry_count; i++) {
+        way next = {.above = to, .depth = to ? to->depth + 1 : 1};
+        next.key.text = key_text(p->arena, v->entries[i].key);
+        status = next.key.text.data ? take_apart(p, &next, v->entries[i].value, err) : no_memory(err);
+    }
+    return status;
+}
+
+static ckpt_status take_list(ckpt__dcp_puts *p, const way *to, const ckpt_value *v, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < v->item_count; i++) {
+        way next = {.above = to, .depth = to ? to->depth + 1 : 1, .key.number = (int64_t)i};
+        status = take_apart(p, &next, v->items[i], err);
+    }
+    return status;
+}
+
+static bool has_no_bytes(const ckpt__dcp_puts *p, const ckpt_value *v)
+{
+    return v->kind == CKPT_V_TENSOR && !p->index->tensors[v->tensor].whole;
+}
+
+static ckpt_status take_apart(ckpt__dcp_puts *p, const way *to, const ckpt_value *v, ckpt_error *err)
+{
+    if (to && to->depth >= DEEPEST)
+        return ckpt__fail(err, CKPT_E_LIMIT, NULL, "its values are nested more than %d deep", DEEPEST);
+    if (v->kind == CKPT_V_DICT && (v->entry_count || !to))
+        return take_dict(p, to, v, err);
+    if (v->kind == CKPT_V_DICT) /* torch leaves it out; nobody who asks for less misses it */
+        return add_item(p, to, v, err);
+    if (!is_terminal(v, 0))
+        return take_list(p, to, v, err);
+    return has_no_bytes(p, v) ? CKPT_OK : add_item(p, to, v, err);
+}
+
+/* ---- files */
+
+typedef struct writing {
+    const ckpt__write_request *q;
+    uint32_t ranks;
+    ckpt__recipe **files;
+    ckpt__dcp_records **records; /* heap, one a rank, owned */
+    ckpt__dcp_puts puts;
+    ckpt_error *err;
+} writing;
+
+/* Of a rank that has a record. NULL: no memory. */
+static ckpt__recipe *file_of(const writing *w, uint32_t rank)
+{
+    if (!w->files[rank])
+        w->files[rank] = ckpt__recipe_new();
+    if (w->files[rank] && !w->records[rank])
+        w->records[rank] = ckpt__dcp_records_new(w->q, w->files[rank]);
+    return w->records[rank] ? w->files[rank] : NULL;
+}
+
+/* Rows of a slab; 0: the tensor stays in one piece. */
+static int64_t rows_of(const writing *w, const ckpt_tensor_info *t)
+{
+    if (w->ranks == 1 || t->ndim == 0 || t->shape[0] < 2 || t->nbytes == 0 || t->nbytes % (uint64_t)t->shape[0])
+        return 0;
+    int64_t rows = t->shape[0] / w->ranks;
+    return rows + (t->shape[0] % w->ranks != 0);
+}
+
+static ckpt_status put_value(writing *w, ckpt__dcp_put *item)
+{
+    ckpt__recipe *file = file_of(w, 0);
+    if (!file || !ckpt__grow(&w->puts.places, &w->puts.place_capacity, w->puts.place_count + 1, sizeof *w->puts.places))
+        return no_memory(w->err);
+    const uint64_t begin = file->size;
+    ckpt_status status = ckpt__dcp_record_value(w->records[0], item->value, w->err);
+    item->first = w->puts.place_count;
+    item->count = 1;
+    w->puts.places[w->puts.place_count++] = (ckpt__dcp_place){0, begin, file->size - begin};
+    return status;
+}
+
+/* The slab of a tensor that the rank has, if it has one. */
+static ckpt_status put_slab(writing *w, ckpt__dcp_put *item, uint32_t rank)
+{
+    const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
+    int64_t begin = 0, rows = -1;
+    if (item->rows) {
+        begin = item->rows * rank;
+        rows = t->shape[0] - begin < item->rows ? t->shape[0] - begin : item->rows;
+    }
+    if ((item->rows && rows <= 0) || (!item->rows && rank > 0))
+        return CKPT_OK;
+    ckpt__recipe *file = file_of(w, rank);
+    if (!file)
+        return no_memory(w->err);
+    const uint64_t at = file->size;
+    ckpt_status status = ckpt__dcp_record_tensor(w->records[rank], item->value->tensor, begin, rows, w->err);
+    w->puts.places[item->first + item->count++] = (ckpt__dcp_place){rank, at, file->size - at};
+    return status;
+}
+
+/* So many slabs in all: their places are side by side, whichever file they are in. */
+static ckpt_status divide(writing *w)
+{
+    ckpt__dcp_puts *p = &w->puts;
+    for (size_t i = 0; i < p->count; i++) {
+        ckpt__dcp_put *item = &p->items[i];
+        if (item->value->kind != CKPT_V_TENSOR)
+            continue;
+        const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
+        item->rows = rows_of(w, t);
+        item->first = p->place_count;
+        p->place_count += item->rows ? (size_t)((t->shape[0] + item->rows - 1) / item->rows) : 1;
+        if (!ckpt__grow(&p->places, &p->place_capacity, p->place_count + 1, sizeof *p->places))
+            return no_memory(w->err);
+    }
+    return CKPT_OK;
+}
+
+/* Values first, as torch has it. */
+static ckpt_status put_all(writing *w)
+{
+    ckpt__dcp_puts *p = &w->puts;
+    ckpt_status status = divide(w);
+    for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
+        if (p->items[i].value->kind != CKPT_V_TENSOR)
+            status = put_value(w, &p->items[i]);
+    for (uint32_t r = 0; r < w->ranks; r++)
+        for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
+            if (p->items[i].value->kind == CKPT_V_TENSOR)
+                status = put_slab(w, &p->items[i], r);
+    return status;
+}
+
+ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
+                            ckpt_error *err)
+{
+    writing w = {.q = q, .ranks = ranks, .files = files, .err = err};
+    ckpt__dcp_puts *p = &w.puts;
+    p->index = q->index;
+    p->arena = ckpt__arena_new(0);
+    p->keys = ckpt__hash_new(64);
+    w.records = calloc(ranks, sizeof(ckpt__dcp_records *));
+    ckpt_status status = p->arena && p->keys && w.records ? CKPT_OK : no_memory(err);
+    if (status == CKPT_OK && q->root && q->root->kind == CKPT_V_DICT)
+        status = take_apart(p, NULL, q->root, err);
+    if (status == CKPT_OK)
+        status = put_all(&w);
+    if (status == CKPT_OK)
+        status = ckpt__dcp_put_list(p, list, err);
+    for (uint32_t r = 0; w.records && r < ranks; r++)
+        ckpt__dcp_records_free(w.records[r]);
+    free(w.records);
+    ckpt__hash_free(p->keys);
+    ckpt__arena_free(p->arena);
+    free(p->items);
+    free(p->places);
+    return status;
+}

@@ -1,0 +1,196 @@
+/* migrate/to_dcp.c - a distributed checkpoint of PyTorch (DCP): the dict of a torch file, with the optimizer by the names of its
+ * parameters, as torch.distributed.checkpoint.state_dict.get_state_dict gives it and set_state_dict takes it. */
+#include "migrate/migration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "format/dcp/write.h"
+#include "format/table.h"
+#include "migrate/out.h"
+#include "migrate/torch.h"
+
+enum { MOST_RANKS = 1 << 16 }; /* of a world */
+
+/* ---- the optimizer by names */
+
+static const ckpt_value *names_of(const ckpt_value *group)
+{
+    const ckpt_value *names = ckpt_value_get(group, "param_names"), *params = ckpt_value_get(group, "params");
+    return ckpt__is_list(names) && ckpt__is_list(params) && names->item_count == params->item_count ? names : NULL;
+}
+
+/* Numbers of parameters -> their names, of all groups: names[number], heap. */
+static ckpt_status find_names(ckpt__migration *m, const ckpt_value *groups, const ckpt_value ***out, size_t *count,
+                              ckpt_error *err)
+{
+    const ckpt_value **names = NULL;
+    size_t capacity = 0, n = 0;
+    for (size_t g = 0; g < groups->item_count; g++) {
+        const ckpt_value *params = ckpt_value_get(groups->items[g], "params"), *own = names_of(groups->items[g]);
+        for (size_t i = 0; params && i < params->item_count; i++) {
+            const ckpt_value *id = params->items[i];
+            if (!own || id->kind != CKPT_V_INT || id->integer < 0 || own->items[i]->kind != CKPT_V_STR) {
+                free(names);
+                return ckpt__fail(err, CKPT_E_MISMATCH, m->src,
+                                  "group %zu of its optimizer does not name its parameters, and a distributed checkpoint "
+                                  "has an optimizer by names: give them (--param-names), or leave it out "
+                                  "(--weights-only)",
+                                  g);
+            }
+            size_t at = (size_t)id->integer;
+            if (at > m->index->tensor_count || !ckpt__grow(&names, &capacity, at + 1, sizeof *names)) {
+                free(names);
+                return ckpt__migration_no_memory(err);
+            }
+            for (; n <= at; n++)
+                names[n] = NULL;
+            names[at] = own->items[i];
+        }
+    }
+    *out = names;
+    *count = n;
+    return CKPT_OK;
+}
+
+static ckpt_value *name_states(ckpt__arena *a, const ckpt_value *state, const ckpt_value **names, size_t count)
+{
+    ckpt_entry *entries = ckpt__arena_array(a, state->entry_count + 1, sizeof *entries);
+    for (size_t i = 0; entries && i < state->entry_count; i++) {
+        const ckpt_value *key = state->entries[i].key;
+        bool numbered = key->kind == CKPT_V_INT && key->integer >= 0 && (uint64_t)key->integer < count;
+        entries[i] = state->entries[i];
+        if (numbered && names[key->integer])
+            entries[i].key = names[key->integer];
+    }
+    return entries ? ckpt__value_dict(a, entries, state->entry_count) : NULL;
+}
+
+/* With the names in the place of the numbers. */
+static ckpt_value *name_group(ckpt__arena *a, const ckpt_value *group)
+{
+    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
+    size_t n = 0;
+    for (size_t i = 0; entries && i < group->entry_count; i++) {
+        ckpt_entry e = group->entries[i];
+        if (e.key->kind == CKPT_V_STR && ckpt__str_is(e.key->text, "param_names"))
+            continue;
+        if (e.key->kind == CKPT_V_STR && ckpt__str_is(e.key->text, "params"))
+            e.value = names_of(group);
+        entries[n++] = e;
+    }
+    return entries ? ckpt__value_dict(a, entries, n) : NULL;
+}
+
+static ckpt_value *name_groups(ckpt__arena *a, const ckpt_value *groups)
+{
+    const ckpt_value **items = ckpt__arena_array(a, groups->item_count + 1, sizeof(ckpt_value *));
+    for (size_t i = 0; items && i < groups->item_count; i++)
+        if (!(items[i] = name_group(a, groups->items[i])))
+            return NULL;
+    return items ? ckpt__value_list(a, CKPT_V_LIST, items, groups->item_count) : NULL;
+}
+
+static ckpt_status name_optimizer(ckpt__migration *m, const ckpt_value *optimizer, const ckpt_value **out,
+                                  ckpt_error *err)
+{
+    ckpt__arena *a = m->index->arena;
+    const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state"),
+                     **names = NULL;
+    size_t count = 0;
+    ckpt_status status = find_names(m, groups, &names, &count, err);
+    if (status < 0)
+        return status;
+    ckpt_entry *entries = ckpt__arena_array(a, optimizer->entry_count + 1, sizeof *entries);
+    bool made = entries != NULL;
+    for (size_t i = 0; made && i < optimizer->entry_count; i++) {
+        entries[i] = optimizer->entries[i];
+        if (entries[i].value == state)
+            made = (entries[i].value = name_states(a, state, names, count)) != NULL;
+        else if (entries[i].value == groups)
+            made = (entries[i].value = name_groups(a, groups)) != NULL;
+    }
+    free(names);
+    *out = made ? ckpt__value_dict(a, entries, optimizer->entry_count) : NULL;
+    return *out ? CKPT_OK : ckpt__migration_no_memory(err);
+}
+
+ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)
+{
+    const ckpt_value *root = m->root, *optimizer = ckpt_value_get(root, "optimizer"), *named = NULL;
+    ckpt__arena *a = m->index->arena;
+    if (m->options.weights_only || (!m->tree && !ckpt__format_of(m->from)->canonical)) { /* the model's tensors alone */
+        const ckpt_entry model = {ckpt__value_str(a, "model", 5), root};
+        m->root = model.key ? ckpt__value_dict(a, &model, 1) : NULL;
+        return m->root ? CKPT_OK : ckpt__migration_no_memory(err);
+    }
+    if (!optimizer || !ckpt__is_list(ckpt_value_get(optimizer, "param_groups")) || !ckpt_value_get(optimizer, "state"))
+        return CKPT_OK;
+    ckpt_status status = name_optimizer(m, optimizer, &named, err);
+    ckpt_entry *entries = ckpt__arena_array(a, root->entry_count + 1, sizeof *entries);
+    for (size_t i = 0; status == CKPT_OK && entries && i < root->entry_count; i++) {
+        entries[i] = root->entries[i];
+        if (entries[i].value == optimizer)
+            entries[i].value = named;
+    }
+    if (status == CKPT_OK)
+        m->root = entries ? ckpt__value_dict(a, entries, root->entry_count) : NULL;
+    return status < 0 || m->root ? status : ckpt__migration_no_memory(err);
+}
+
+/* ---- files */
+
+/* As many ranks as are asked for, else as many as wrote the source. */
+static ckpt_status ranks_of(const ckpt__migration *m, uint32_t *ranks, ckpt_error *err)
+{
+    const int64_t saved = m->from->job.ranks;
+    uint32_t wanted = m->options.target_world;
+    if (wanted > MOST_RANKS)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "a target for %u ranks: at most %d are written", (unsigned)wanted,
+                          MOST_RANKS);
+    *ranks = wanted ? wanted : saved > 0 && saved <= MOST_RANKS ? (uint32_t)saved : 1;
+    return CKPT_OK;
+}
+
+ckpt_status ckpt__dcp_files(ckpt__out *w)
+{
+    ckpt__migration *m = w->m;
+    uint32_t ranks = 1;
+    ckpt__buf list = {0};
+    ckpt_status status = ranks_of(m, &ranks, w->err);
+    ckpt__recipe **files = calloc(ranks, sizeof(ckpt__recipe *));
+    const ckpt__write_request q = {.index = m->index,
+                                   .source = m->from,
+                                   .edits = m->edits,
+                                   .tensors = m->chosen,
+                                   .count = m->chosen_count,
+                                   .root = m->root,
+                                   .step = -1,
+                                   .lost = m->lost};
+    if (status == CKPT_OK && !files)
+        status = ckpt__migration_no_memory(w->err);
+    if (status == CKPT_OK)
+        status = ckpt__dcp_write(&q, ranks, files, &list, w->err);
+    for (uint32_t r = 0; status == CKPT_OK && r < ranks; r++) {
+        char name[40];
+        snprintf(name, sizeof name, "__%u_0.distcp", (unsigned)r);
+        ckpt__out_file *f = files[r] ? ckpt__out_add(w, name) : NULL;
+        if (!f && files[r])
+            status = ckpt__migration_no_memory(w->err);
+        if (!f)
+            continue;
+        f->format = m->format;
+        f->recipe = files[r];
+        files[r] = NULL;
+    }
+    ckpt__out_file *last = status == CKPT_OK ? ckpt__out_add(w, ".metadata") : NULL; /* written last, as torch does */
+    if (last) {
+        last->text = list;
+        list = (ckpt__buf){0};
+    } else if (status == CKPT_OK)
+        status = ckpt__migration_no_memory(w->err);
+    for (uint32_t r = 0; files && r < ranks; r++)
+        ckpt__recipe_free(files[r]);
+    free(files);
+    ckpt__buf_free(&list);
+    return status;
+}
