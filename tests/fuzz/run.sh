@@ -23,9 +23,12 @@ done
 python3 "$top/tests/fuzz/pack.py" "$work/corpus" "$top/tests/data" "$work/tests" "$@"
 echo "building $work/fuzz_open"
 sh "$top/src/doctor/snippets/all.sh" >"$work/snippet_templates.c"
+# Without libhdf5, whose own faults are not ours: what stands in its place says that it is not built in.
+sources=$(find "$top/src" -name '*.c' ! -path '*/cli/*' ! -path '*/keras/attribute.c' ! -path '*/keras/dataset.c' ! -path '*/keras/driver.c' \
+    ! -path '*/keras/hdf5*.c')
 # shellcheck disable=SC2086
 $CLANG -std=c11 -D_GNU_SOURCE -DCKPT_EXPERIMENTAL -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
-    -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $(find "$top/src" -name '*.c' ! -path '*/cli/*') "$work/snippet_templates.c" \
+    -I"$top/include" -I"$top/src" "$top"/tests/fuzz/fuzz_open.c "$top"/tests/fuzz/mutate.c $sources "$work/snippet_templates.c" \
     $libs -lm -ldl -lpthread -Wl,--wrap=mmap,--wrap=munmap -o "$work/fuzz_open"
 cd "$work"
 # A hostile file may ask for memory by a number in it: fuzz_open ends at the bound of each file; these limits are for what is not
