@@ -58,7 +58,7 @@ typedef struct ckpt__recipe {
     size_t range_count, range_capacity; /* heap, owned */
     struct ckpt__recipe **parts;
     size_t part_count, part_capacity; /* heap, owned, as each of them: recipes that ctx refers to */
-    uint64_t size; /* bytes of the whole file: the sum of the segments' sizes */
+    uint64_t size;                    /* bytes of the whole file: the sum of the segments' sizes */
     /* Fills the DEFERRED segments in place; crcs[i] is the CRC-32 of segment i (PAYLOAD, STORAGE). NULL: nothing is
      * deferred. */
     ckpt_status (*finish)(struct ckpt__recipe *recipe, const uint32_t *crcs, ckpt_error *err);

@@ -38,8 +38,8 @@ struct ckpt__bytes {
     uint64_t carry_begin, carry_end; /* equal: there is none */
     bool sums;                       /* its tensor has a CRC of its own, of the bytes that are given */
     uint32_t crc;                    /* of those that were given; then */
-    bool *checked;                   /* one a bond: that CRC was compared before its first range. NULL: there are no ranges */
-    size_t together;                 /* those from `current` up to this one are in the window, too; 0: none is */
+    bool *checked;   /* one a bond: that CRC was compared before its first range. NULL: there are no ranges */
+    size_t together; /* those from `current` up to this one are in the window, too; 0: none is */
     unsigned char *window;
     size_t room;        /* bytes of the window that is allocated */
     uint32_t window_of; /* a storage of the target: bytes [window_begin, window_end) of it are in the window */

@@ -129,8 +129,9 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
-        m->format ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf and dcp"
-                  : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp and same",
+        m->format
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf and dcp"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp and same",
         m->to);
 }
 

@@ -28,7 +28,7 @@ typedef struct ckpt__out {
     const char **folders;
     size_t folder_count, folder_capacity; /* heap, owned: directories to make, parents
                                                                         * first */
-    ckpt__recipe *ranged; /* owned: the tensors that files have in ranges, whole; NULL: there is none */
+    ckpt__recipe *ranged;                 /* owned: the tensors that files have in ranges, whole; NULL: there is none */
     struct ckpt__bytes *bytes;            /* borrowed: what the recipes are read from; NULL: nothing is read yet */
     ckpt_error *err;
 } ckpt__out;

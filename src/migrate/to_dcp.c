@@ -31,11 +31,12 @@ static ckpt_status find_names(ckpt__migration *m, const ckpt_value *groups, cons
             const ckpt_value *id = params->items[i];
             if (!own || id->kind != CKPT_V_INT || id->integer < 0 || own->items[i]->kind != CKPT_V_STR) {
                 free(names);
-                return ckpt__fail(err, CKPT_E_MISMATCH, m->src,
-                                  "group %zu of its optimizer does not name its parameters, and a distributed checkpoint "
-                                  "has an optimizer by names: give them (--param-names), or leave it out "
-                                  "(--weights-only)",
-                                  g);
+                return ckpt__fail(
+                    err, CKPT_E_MISMATCH, m->src,
+                    "group %zu of its optimizer does not name its parameters, and a distributed checkpoint "
+                    "has an optimizer by names: give them (--param-names), or leave it out "
+                    "(--weights-only)",
+                    g);
             }
             size_t at = (size_t)id->integer;
             if (at > m->index->tensor_count || !ckpt__grow(&names, &capacity, at + 1, sizeof *names)) {
@@ -145,8 +146,8 @@ static ckpt_status ranks_of(const ckpt__migration *m, uint32_t *ranks, ckpt_erro
     const int64_t saved = m->from->job.ranks;
     uint32_t wanted = m->options.target_world;
     if (wanted > MOST_RANKS)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "a target for %u ranks: at most %d are written", (unsigned)wanted,
-                          MOST_RANKS);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "a target for %u ranks: at most %d are written",
+                          (unsigned)wanted, MOST_RANKS);
     *ranks = wanted ? wanted : saved > 0 && saved <= MOST_RANKS ? (uint32_t)saved : 1;
     return CKPT_OK;
 }

@@ -10,7 +10,7 @@ enum { BATCH = 1000 }; /* entries for each SETITEMS, as Python's pickler has it 
 /* What stands in the memo: it is told by its number there. */
 typedef struct pickler {
     ckpt__buf *out;
-    ckpt__hash *texts; /* owned: "\0" and a text, "\1" and a class -> number in the memo */
+    ckpt__hash *texts;  /* owned: "\0" and a text, "\1" and a class -> number in the memo */
     ckpt__arena *arena; /* owned: the keys of that */
     ckpt__buf key;      /* owned: the one that is looked for */
     size_t memo;
@@ -119,7 +119,8 @@ static void put_class(pickler *p, const char *module, const char *name)
     keep(p, 1, key, (size_t)n);
 }
 
-static const char metadata[] = "torch.distributed.checkpoint.metadata", storage[] = "torch.distributed.checkpoint.filesystem";
+static const char metadata[] = "torch.distributed.checkpoint.metadata",
+                  storage[] = "torch.distributed.checkpoint.filesystem";
 
 /* cls.__new__(cls), and its attributes behind it: BUILD is the caller's. */
 static void begin_object(pickler *p, const char *module, const char *name)

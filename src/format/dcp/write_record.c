@@ -248,7 +248,8 @@ static ckpt_status put_segments(ckpt__dcp_records *r, ckpt__recipe *of, ckpt_err
     for (size_t i = 0; status == CKPT_OK && i < of->count; i++) {
         const ckpt__segment *s = &of->segments[i];
         bool literal = s->kind == CKPT__LITERAL;
-        status = add(r, s->kind, s->size, literal ? s->bytes : NULL, s->kind == CKPT__COMPUTED ? number : s->number, err);
+        status =
+            add(r, s->kind, s->size, literal ? s->bytes : NULL, s->kind == CKPT__COMPUTED ? number : s->number, err);
     }
     return status;
 }
