@@ -1,6 +1,7 @@
 /* test_migrate_pieces.c - tensors that are split migrate as whole ones: random pieces in files, deflated or in memory, to every format,
  * converted or not, against a loop that knows the formula of a piece alone. */
 #include <ckpt/ckpt.h>
+#include <dirent.h>
 #include <unistd.h>
 
 #include "case_source.h"
@@ -67,7 +68,8 @@ static size_t expect_elements(const made *m, bool cast, uint32_t victim, unsigne
     return n;
 }
 
-static void compare(uint64_t seed, const char *path, bool cast)
+/* below: what stands in front of the names. */
+static void compare_below(uint64_t seed, const char *path, const char *below, bool cast)
 {
     static unsigned char want[ROOM * 8], have[ROOM * 8];
     ckpt_reader *r;
@@ -76,11 +78,12 @@ static void compare(uint64_t seed, const char *path, bool cast)
     ck_assert_uint_eq(ckpt_reader_tensor_count(r), tensor_count);
     for (size_t i = 0; i < tensor_count; i++) {
         const made *m = &tensors[i];
-        char name[] = {'t', (char)('0' + i), 0};
+        char name[20];
         bool uses = false;
         size_t at, n = expect_elements(m, cast, UINT32_MAX, want, &uses);
-        ck_assert_msg(ckpt_reader_find(r, name, 2, &at, &err) == CKPT_OK, "seed %llu: no %s", (unsigned long long)seed,
-                      name);
+        snprintf(name, sizeof name, "%st%zu", below, i);
+        ck_assert_msg(ckpt_reader_find(r, name, strlen(name), &at, &err) == CKPT_OK, "seed %llu: no %s",
+                      (unsigned long long)seed, name);
         const ckpt_tensor_info *info = ckpt_reader_tensor(r, at);
         ck_assert(info->dtype == (cast ? m->to_dtype : m->dtype));
         ck_assert(ckpt__same_shape(info->shape, info->ndim, m->shape, m->n) && info->nbytes == n);
@@ -91,12 +94,36 @@ static void compare(uint64_t seed, const char *path, bool cast)
     ckpt_reader_close(r);
 }
 
+static void compare(uint64_t seed, const char *path, bool cast)
+{
+    compare_below(seed, path, "", cast);
+}
+
+/* A distributed checkpoint, if it is there. */
+static void remove_folder_of(const char *path)
+{
+    char name[300];
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            ck_assert_int_eq(unlink(name), 0);
+    }
+    if (d) {
+        closedir(d);
+        ck_assert_int_eq(rmdir(path), 0);
+    }
+}
+
+static uint32_t world = 1; /* of a distributed checkpoint that is written next */
+
 /* Migrates the case to one format, and says what came of it. */
 static ckpt_status migrate(const char *to, const char *dst, bool cast, bool verify, bool salvage)
 {
     ckpt_migrate_options o = case_options(to, cast);
     o.verify = verify;
     o.salvage = salvage;
+    o.target_world = world;
     o.max_shard_size = strcmp(to, "hf") == 0 ? 9000 : 0; /* several files, and so windows of several */
     give_reader(opened, source->index);
     return ckpt_migrate(".", dst, &o, NULL, &err);
@@ -120,6 +147,87 @@ START_TEST(all_formats)
                       err.object, err.message);
         compare(70000 + i, dst, cast);
     }
+    end();
+}
+END_TEST
+
+/* What --to dcp makes of it for some ranks, of that for others, and of those one file, is what it was. No rank has more than its rows. */
+START_TEST(several_ranks)
+{
+    begin();
+    for (uint64_t i = 0; i < 2 * cases(); i++) {
+        bool cast = i % 4 == 3, dropped;
+        ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
+        make_source(70000 + i, false, false, &dropped);
+        world = 1 + (uint32_t)(i % 7);
+        ckpt_status status = migrate("dcp", "../ranks", cast, i % 3 == 0, false);
+        ck_assert_msg(status == CKPT_OK, "seed %llu for %u: %s: %s", (unsigned long long)(70000 + i), world, err.object,
+                      err.message);
+        compare_below(70000 + i, "../ranks", "model.", cast);
+        ckpt_reader *r;
+        ck_assert_int_eq(ckpt_reader_open("../ranks", NULL, &r, &err), CKPT_OK);
+        for (size_t k = 0; k < ckpt_reader_tensor_count(r); k++) {
+            const ckpt_tensor_info *t = ckpt_reader_tensor(r, k);
+            int64_t rows = t->ndim ? t->shape[0] : 1, each = (rows + world - 1) / world;
+            bool whole = t->nbytes == 0 || rows < 2 || world == 1 || t->nbytes % (uint64_t)rows;
+            ck_assert_int_eq((int64_t)ckpt_reader_piece_count(r, k), whole ? 1 : (rows + each - 1) / each);
+        }
+        ckpt_reader_close(r);
+        give_reader(NULL, NULL);
+        o.to = "dcp";
+        o.force = o.no_sync = o.verify = true;
+        o.target_world = 1 + (uint32_t)(i / 7 % 5);
+        ck_assert_msg(ckpt_migrate("../ranks", "../others", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object,
+                      err.message);
+        compare_below(70000 + i, "../others", "model.", cast);
+        o.to = "torch";
+        ck_assert_msg(ckpt_migrate("../others", "../whole.pt", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object,
+                      err.message);
+        compare_below(70000 + i, "../whole.pt", "model.", cast);
+        remove_folder_of("../ranks");
+        remove_folder_of("../others");
+    }
+    world = 1;
+    end();
+}
+END_TEST
+
+/* Damage, pieces that are missing and allocations that fail: nothing is there then. */
+START_TEST(several_ranks_or_nothing)
+{
+    static unsigned char all[ROOM * 8];
+    begin();
+    world = 3;
+    for (uint64_t i = 0; i < cases(); i++) {
+        bool dropped, uses = false;
+        uint32_t victim = make_source(80000 + i, true, i % 2, &dropped);
+        for (size_t k = 0; !dropped && k < tensor_count; k++)
+            expect_elements(&tensors[k], false, victim, all, &uses);
+        ckpt_status status = migrate("dcp", "../ranks", i % 5 == 0, false, false);
+        ck_assert_msg(dropped ? status == CKPT_E_MISMATCH
+                      : uses  ? status == CKPT_E_DAMAGED
+                              : status == CKPT_OK || status == CKPT_E_DAMAGED,
+                      "seed %llu: %d: %s", (unsigned long long)(80000 + i), (int)status, err.message);
+        ck_assert(status == CKPT_OK || access("../ranks", F_OK) != 0);
+        remove_folder_of("../ranks");
+    }
+    for (uint64_t seed = 70002; seed < 70005; seed++) {
+        ckpt_status status = CKPT_E_NO_MEMORY;
+        bool dropped;
+        for (long n = 0; status != CKPT_OK; n++) {
+            ck_assert_int_lt(n, 20000);
+            make_source(seed, false, false, &dropped);
+            fail_after(n);
+            status = migrate("dcp", "../ranks", false, false, false);
+            fail_no_more();
+            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld: %d: %s: %s", n, (int)status,
+                          err.object, err.message);
+            ck_assert(status == CKPT_OK || access("../ranks", F_OK) != 0);
+        }
+        compare_below(seed, "../ranks", "model.", false);
+        remove_folder_of("../ranks");
+    }
+    world = 1;
     end();
 }
 END_TEST
@@ -299,6 +407,8 @@ int main(void)
     TCase *t = tcase_create("migrate_pieces");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, all_formats);
+    tcase_add_test(t, several_ranks);
+    tcase_add_test(t, several_ranks_or_nothing);
     tcase_add_test(t, damage);
     tcase_add_test(t, incomplete);
     tcase_add_test(t, small_ones);
