@@ -97,7 +97,7 @@ static ckpt_status hold(void *ctx, const ckpt__copy *c, ckpt_error *err)
     if (status < 0)
         return status;
     if (!ckpt__grow(&p->copies, &p->capacity, p->count + 1, sizeof *p->copies) ||
-        !ckpt__grow(&p->dims, &p->dim_capacity, p->dim_count + 3 * (size_t)n, sizeof *p->dims))
+        !ckpt__grow(&p->dims, &p->dim_capacity, p->dim_count + 3 * (size_t)n + 1, sizeof *p->dims)) /* never none */
         return ckpt__fail_memory(err, "read buffer", p->count * sizeof *p->copies);
     ckpt__held *h = &p->copies[p->count++];
     *h = (ckpt__held){.from = c->from, .bond = c->bond, .op = c->op, .n = (uint16_t)n, .dims = p->dim_count};
