@@ -72,6 +72,7 @@ typedef struct ckpt__rank_file_name {
 typedef enum ckpt__as {
     CKPT__AS_IS = 0, /* none of these */
     CKPT__AS_DCP,    /* to_dcp.c */
+    CKPT__AS_DCP_HF, /* to_dcp.c: `hf` is true too, and `torch` is not */
 } ckpt__as;
 
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
@@ -108,7 +109,7 @@ typedef struct ckpt__migration {
     const ckpt__format *format;   /* static: the format of each file that is written ("hf" writes safetensors) */
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
-    ckpt__as as;                  /* not AS_IS: `torch` is true too */
+    ckpt__as as;                  /* not AS_IS: `torch` is true too, as a rule */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */

@@ -108,7 +108,7 @@ static ckpt__as as_of(const char *to)
     static const struct {
         const char *to;
         ckpt__as as;
-    } rows[] = {{"dcp", CKPT__AS_DCP}};
+    } rows[] = {{"dcp", CKPT__AS_DCP}, {"dcp-hf", CKPT__AS_DCP_HF}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(to, rows[i].to) == 0)
             return rows[i].as;
@@ -121,8 +121,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     m->to = m->options.to ? m->options.to : "ckpt";
     if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
         return status;
-    m->hf = strcmp(m->to, "hf") == 0;
     m->as = as_of(m->to);
+    m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf ? "safetensors" : m->as ? "torch" : m->to);
     m->torch = m->format && m->format->torch_loads;
     if (m->format && m->format->write)
@@ -130,8 +130,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf and dcp"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp and dcp-hf"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf and same",
         m->to);
 }
 

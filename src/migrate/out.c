@@ -508,15 +508,15 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     ckpt__bytes *bytes = NULL;
     uint64_t memory = 0;
     size_t block = 0;
-    ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
+    ckpt_status status = m->hf && !m->as ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
-        status = m->same ? ckpt__same_files(&w) : m->as == CKPT__AS_DCP ? ckpt__dcp_files(&w) : cut_shards(&w);
+        status = m->same ? ckpt__same_files(&w) : m->as ? ckpt__dcp_files(&w) : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
         status = make_recipe(&w, &w.files[i]);
     if (status == CKPT_OK && m->hf)
         status = list_hf_losses(m, err);
-    if (status == CKPT_OK && m->hf && shards > 1)
+    if (status == CKPT_OK && m->hf && !m->as && shards > 1)
         status = put_index(&w, shards);
     if (status == CKPT_OK && m->hf && m->reader->source->directory)
         status = ckpt__carry_files(&w);

@@ -81,7 +81,7 @@ bool ckpt__is_carried(const ckpt__index *from, const char *name);
 
 /* ---- to_dcp.c */
 
-/* A file for each rank that has a record, and the list. */
+/* A file for each rank that has a record, and, but of safetensors, the list. */
 ckpt_status ckpt__dcp_files(ckpt__out *w);
 
 /* ---- copy.c */

@@ -1,4 +1,4 @@
-/* migrate/to_dcp.c - a distributed checkpoint of PyTorch (DCP): the dict of a torch file, with the optimizer by the names of its
+/* migrate/to_dcp.c - a distributed checkpoint of PyTorch (DCP), or one of the weights alone in safetensors. Of the former: the dict of a torch file, with the optimizer by the names of its
  * parameters, as torch.distributed.checkpoint.state_dict.get_state_dict gives it and set_state_dict takes it. */
 #include "migrate/migration.h"
 
@@ -152,13 +152,44 @@ static ckpt_status ranks_of(const ckpt__migration *m, uint32_t *ranks, ckpt_erro
     return CKPT_OK;
 }
 
+/* The files that the recipes are of; those are w's then. */
+static ckpt_status add_files(ckpt__out *w, ckpt__recipe **recipes, uint32_t ranks)
+{
+    const ckpt__migration *m = w->m;
+    for (uint32_t r = 0; r < ranks; r++) {
+        char name[60];
+        if (m->as == CKPT__AS_DCP_HF)
+            snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", (unsigned)r + 1);
+        else
+            snprintf(name, sizeof name, "__%u_0.distcp", (unsigned)r);
+        ckpt__out_file *f = recipes[r] ? ckpt__out_add(w, name) : NULL;
+        if (recipes[r] && (!f || !f->name))
+            return ckpt__migration_no_memory(w->err);
+        if (!f)
+            continue;
+        f->format = m->format;
+        f->recipe = recipes[r];
+        recipes[r] = NULL;
+    }
+    return CKPT_OK;
+}
+
+/* Written last, as torch does it. */
+static ckpt_status add_list(ckpt__out *w, ckpt__buf *list)
+{
+    ckpt__out_file *f = ckpt__out_add(w, ".metadata");
+    if (!f || !f->name)
+        return ckpt__migration_no_memory(w->err);
+    f->text = *list;
+    *list = (ckpt__buf){0};
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__dcp_files(ckpt__out *w)
 {
     ckpt__migration *m = w->m;
     uint32_t ranks = 1;
     ckpt__buf list = {0};
-    ckpt_status status = ranks_of(m, &ranks, w->err);
-    ckpt__recipe **files = calloc(ranks, sizeof(ckpt__recipe *));
     const ckpt__write_request q = {.index = m->index,
                                    .source = m->from,
                                    .edits = m->edits,
@@ -167,31 +198,20 @@ ckpt_status ckpt__dcp_files(ckpt__out *w)
                                    .root = m->root,
                                    .step = -1,
                                    .lost = m->lost};
-    if (status == CKPT_OK && !files)
+    ckpt_status status = ranks_of(m, &ranks, w->err);
+    ckpt__recipe **recipes = status == CKPT_OK ? calloc(ranks, sizeof(ckpt__recipe *)) : NULL;
+    if (status == CKPT_OK && !recipes)
         status = ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK)
-        status = ckpt__dcp_write(&q, ranks, files, &list, w->err);
-    for (uint32_t r = 0; status == CKPT_OK && r < ranks; r++) {
-        char name[40];
-        snprintf(name, sizeof name, "__%u_0.distcp", (unsigned)r);
-        ckpt__out_file *f = files[r] ? ckpt__out_add(w, name) : NULL;
-        if (!f && files[r])
-            status = ckpt__migration_no_memory(w->err);
-        if (!f)
-            continue;
-        f->format = m->format;
-        f->recipe = files[r];
-        files[r] = NULL;
-    }
-    ckpt__out_file *last = status == CKPT_OK ? ckpt__out_add(w, ".metadata") : NULL; /* written last, as torch does */
-    if (last) {
-        last->text = list;
-        list = (ckpt__buf){0};
-    } else if (status == CKPT_OK)
-        status = ckpt__migration_no_memory(w->err);
-    for (uint32_t r = 0; files && r < ranks; r++)
-        ckpt__recipe_free(files[r]);
-    free(files);
+        status = m->as == CKPT__AS_DCP_HF ? ckpt__dcp_write_shards(&q, ranks, recipes, w->err)
+                                          : ckpt__dcp_write(&q, ranks, recipes, &list, w->err);
+    if (status == CKPT_OK)
+        status = add_files(w, recipes, ranks);
+    if (status == CKPT_OK && m->as == CKPT__AS_DCP)
+        status = add_list(w, &list);
+    for (uint32_t r = 0; recipes && r < ranks; r++)
+        ckpt__recipe_free(recipes[r]);
+    free(recipes);
     ckpt__buf_free(&list);
     return status;
 }

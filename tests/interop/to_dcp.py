@@ -5,7 +5,7 @@ Sources: a file of torch.save, ours made of it, a distributed checkpoint that FS
 ZeRO stage 3 of DeepSpeed on 2 ranks. Each is written for 1, 3 and 4 ranks, and loaded by FSDP2, FSDP2 with tensor parallel, HSDP, tensor
 parallel alone, DDP: dcp.load, then set_state_dict. Ten steps on, the losses are those of the peer's own way, to the bit: its own load of
 the same distributed checkpoint, or set_state_dict with the whole state (full_state_dict=True). And they are near those of the run that
-went on. What is written is what the source has (ckpt-inspect diff), and comes back as it was (--to torch).
+went on. The weights alone, in safetensors (--to dcp-hf), are loaded by HuggingFaceStorageReader. What is written is what the source has (ckpt-inspect diff), and comes back as it was (--to torch).
 
 usage: to_dcp.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
@@ -22,6 +22,7 @@ try:
     import torch.distributed.checkpoint as dcp
     import torch.multiprocessing as mp
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor, init_device_mesh
@@ -186,11 +187,21 @@ def by_whole_state(case, file, source):
     return go_on(net, opt, schedule, source)
 
 
+def by_safetensors(case, folder, source):
+    """The model alone: which of its tensors are not as the file of torch has them."""
+    net, held = wrapped(case), torch.load("alone.pt", weights_only=True)["net"]
+    model, _ = get_state_dict(net, ())
+    for t in model.values():
+        (t.to_local() if isinstance(t, DTensor) else t).detach().zero_()
+    dcp.load(model, storage_reader=HuggingFaceStorageReader(folder))
+    return [n for n, t in model.items() if not torch.equal(t.full_tensor() if isinstance(t, DTensor) else t, held[n])] + sorted(held.keys() ^ model.keys())
+
+
 def load_all(jobs, out):
     told = {}
     for name, how, case, path, source in jobs:
         try:
-            told[name] = {"dcp": by_dcp, "whole": by_whole_state}[how](case, path, source)
+            told[name] = {"dcp": by_dcp, "whole": by_whole_state, "safetensors": by_safetensors}[how](case, path, source)
         except Exception as e:
             told[name] = f"{type(e).__name__}: {e}"
     if dist.get_rank() == 0:
@@ -276,11 +287,19 @@ def all_of_it():
                     jobs.setdefault(world, []).append((f"{source} -> {case} of {world}", "dcp", case, folders[source, cut], source))
                 peer = ("whole", whole[source]) if source in whole else ("dcp", sources[source])
                 jobs[world].append((f"{source} -> {case} of {world}, the peer's way", peer[0], case, peer[1], source))
+    for world in (1, 3):
+        done = checks.run(MIGRATE, "--to", "dcp-hf", "--world", world, "--lossy", "--verify", "alone.pt", f"weights-{world}")
+        check(f"weights for {world}: written and read back", done.returncode == 0, done.stderr)
+        for case, ranks_of_it in (("fsdp2", 2), ("fsdp2-tp", 4)):
+            jobs[ranks_of_it].append((f"weights for {world} -> {case} of {ranks_of_it}", "safetensors", case, f"weights-{world}", "weights"))
     for world, own in jobs.items():
         with section(f"{world} ranks"):
             ranks(world, load_all, own, f"{world}.told")
             told = torch.load(f"{world}.told")
             for name, *_, source in own:
+                if source == "weights":
+                    check(f"{name}: HuggingFaceStorageReader loads all of them", told[name] == [], told[name])
+                    continue
                 if name.endswith("way"):
                     continue
                 peer = told[name + ", the peer's way"]

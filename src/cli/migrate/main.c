@@ -144,7 +144,7 @@ static bool needs_force(const job *b, bool done)
 {
     struct stat st;
     const char *to = b->options.to;
-    bool folder = strcmp(to, "hf") == 0 || strcmp(to, "same") == 0 || strcmp(to, "dcp") == 0;
+    bool folder = strcmp(to, "hf") == 0 || strcmp(to, "same") == 0 || strncmp(to, "dcp", 3) == 0;
     return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 &&
            (S_ISREG(st.st_mode) || folder);
 }
@@ -394,7 +394,7 @@ static void warn_unused(const job *b)
     bool whole = strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0;
     if (o->max_shard_size && whole)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written as one file", o->to);
-    const bool cuts = strcmp(o->to, "dcp") == 0;
+    const bool cuts = strncmp(o->to, "dcp", 3) == 0;
     if ((o->ranks.rank || (b->o.world.text && !cuts)) && !o->map_location)
         cli_warn(&b->o.cli, "--rank and --world stand for {rank} and {world} in --map-location, which was not given");
     if (o->map_device_objects && !o->map_location)

@@ -165,8 +165,7 @@ static ckpt_status add_storage(ckpt__dcp *d, const ckpt__dcp_item *item, const c
     return CKPT_OK;
 }
 
-/* One that has no elements has no records with bytes. */
-static ckpt_status set_empty(ckpt__dcp *d, size_t tensor, const ckpt__dcp_item *item, ckpt_error *err)
+ckpt_status ckpt__dcp_set_empty(ckpt__dcp *d, size_t tensor, const ckpt__dcp_item *item, ckpt_error *err)
 {
     ckpt__storage *s = ckpt__index_add_storage(d->index);
     if (!s)
@@ -259,7 +258,7 @@ static ckpt_status add_tensor(ckpt__dcp *d, const groups *g, size_t number, ckpt
     t->info.dtype = item->dtype;
     t->info.ndim = item->ndim;
     if (numel == 0)
-        status = set_empty(d, tensor, item, err);
+        status = ckpt__dcp_set_empty(d, tensor, item, err);
     return status == CKPT_OK ? add_value(d, item, tensor, err) : status;
 }
 

@@ -325,15 +325,9 @@ static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, s
     if (!item->value)
         return ckpt__dcp_no_memory(d, err);
     item->value->tensor = d->index->tensor_count - 1;
-    if (count == 0) {
-        ckpt__storage *none = ckpt__index_add_storage(d->index);
-        if (!none)
-            return ckpt__dcp_no_memory(d, err);
-        none->dtype = item->dtype;
-        none->extent.memory = "";
-        return ckpt__index_set_view(d->index, d->index->tensor_count - 1, d->index->storage_count - 1, item->shape,
-                                    NULL, 0, err);
-    }
+    uint64_t numel = 0;
+    if (count == 0 || (ckpt__numel(item->shape, item->ndim, &numel) && numel == 0))
+        return ckpt__dcp_set_empty(d, d->index->tensor_count - 1, item, err);
     return ckpt__index_set_pieces(d->index, d->index->tensor_count - 1, item->shape, *pieces, count, err);
 }
 

@@ -118,6 +118,25 @@ static ckpt_status take_apart(ckpt__dcp_puts *p, const way *to, const ckpt_value
     return has_no_bytes(p, v) ? CKPT_OK : add_item(p, to, v, err);
 }
 
+/* ---- slabs */
+
+int64_t ckpt__dcp_slab_rows(const ckpt_tensor_info *t, uint32_t ranks)
+{
+    if (ranks == 1 || t->ndim == 0 || t->shape[0] < 2 || t->nbytes == 0 || t->nbytes % (uint64_t)t->shape[0])
+        return 0;
+    return t->shape[0] / ranks + (t->shape[0] % ranks != 0);
+}
+
+bool ckpt__dcp_slab(const ckpt_tensor_info *t, uint32_t ranks, uint32_t rank, int64_t *begin, int64_t *rows)
+{
+    const int64_t each = ckpt__dcp_slab_rows(t, ranks);
+    *begin = each * rank;
+    *rows = -1;
+    if (each)
+        *rows = t->shape[0] - *begin < each ? t->shape[0] - *begin : each;
+    return each ? *rows > 0 : rank == 0;
+}
+
 /* ---- files */
 
 typedef struct writing {
@@ -139,15 +158,6 @@ static ckpt__recipe *file_of(const writing *w, uint32_t rank)
     return w->records[rank] ? w->files[rank] : NULL;
 }
 
-/* Rows of a slab; 0: the tensor stays in one piece. */
-static int64_t rows_of(const writing *w, const ckpt_tensor_info *t)
-{
-    if (w->ranks == 1 || t->ndim == 0 || t->shape[0] < 2 || t->nbytes == 0 || t->nbytes % (uint64_t)t->shape[0])
-        return 0;
-    int64_t rows = t->shape[0] / w->ranks;
-    return rows + (t->shape[0] % w->ranks != 0);
-}
-
 static ckpt_status put_value(writing *w, ckpt__dcp_put *item)
 {
     ckpt__recipe *file = file_of(w, 0);
@@ -165,12 +175,8 @@ static ckpt_status put_value(writing *w, ckpt__dcp_put *item)
 static ckpt_status put_slab(writing *w, ckpt__dcp_put *item, uint32_t rank)
 {
     const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
-    int64_t begin = 0, rows = -1;
-    if (item->rows) {
-        begin = item->rows * rank;
-        rows = t->shape[0] - begin < item->rows ? t->shape[0] - begin : item->rows;
-    }
-    if ((item->rows && rows <= 0) || (!item->rows && rank > 0))
+    int64_t begin, rows;
+    if (!ckpt__dcp_slab(t, w->ranks, rank, &begin, &rows))
         return CKPT_OK;
     ckpt__recipe *file = file_of(w, rank);
     if (!file)
@@ -190,7 +196,7 @@ static ckpt_status divide(writing *w)
         if (item->value->kind != CKPT_V_TENSOR)
             continue;
         const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
-        item->rows = rows_of(w, t);
+        item->rows = ckpt__dcp_slab_rows(t, w->ranks);
         item->first = p->place_count;
         p->place_count += item->rows ? (size_t)((t->shape[0] + item->rows - 1) / item->rows) : 1;
         if (!ckpt__grow(&p->places, &p->place_capacity, p->place_count + 1, sizeof *p->places))

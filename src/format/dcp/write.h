@@ -3,6 +3,7 @@
  *   write.c         the items of a state dict, divided among the ranks
  *   write_record.c  a record: an archive of torch.save inside a rank's file
  *   write_list.c    the list (.metadata)
+ *   write_shards.c  the model in safetensors instead, without a list
  *
  * A state dict is taken apart as torch/distributed/checkpoint/_traverse.py does it: dicts always, lists where one of their items is a
  * tensor, a dict, or a list that is taken apart. An empty dict has a record too, which torch passes over. A key is the path, joined
@@ -20,7 +21,16 @@
 ckpt_status ckpt__dcp_write(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
                             ckpt_error *err);
 
+/* The request's tensors under their names, in files of safetensors; files[r] is of rank r, as above. CKPT_E_UNSUPPORTED: a dtype. */
+ckpt_status ckpt__dcp_write_shards(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files,
+                                   ckpt_error *err);
+
 /* ---- between the files of the writer */
+
+/* The slab of a tensor that a rank has: rows [*begin, *begin + *rows), or all of it (*rows -1). False: it has none. */
+bool ckpt__dcp_slab(const ckpt_tensor_info *tensor, uint32_t ranks, uint32_t rank, int64_t *begin, int64_t *rows);
+/* Rows of a slab but the last; 0: the tensor stays in one piece. */
+int64_t ckpt__dcp_slab_rows(const ckpt_tensor_info *tensor, uint32_t ranks);
 
 /* Where a record is. */
 typedef struct ckpt__dcp_place {
