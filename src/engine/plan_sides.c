@@ -488,9 +488,11 @@ static ckpt_status side_number(ckpt__plan *p, bool target, uint32_t tensor, bool
 static ckpt_status sides_of_bond(ckpt__plan *p, size_t i, ckpt_error *err)
 {
     const ckpt__bond *b = &p->want.bonds[i];
-    const ckpt__tensor *from = &p->want.from->tensors[b->from], *to = &p->want.to->tensors[b->to];
     bool any = false, flat;
-    if (b->flags & CKPT__BOND_STORAGE || (from->whole && to->whole) || to->info.nbytes == 0 || ckpt__has_no_bytes(to))
+    if (b->flags & CKPT__BOND_STORAGE) /* its numbers are those of storages */
+        return CKPT_OK;
+    const ckpt__tensor *from = &p->want.from->tensors[b->from], *to = &p->want.to->tensors[b->to];
+    if ((from->whole && to->whole) || to->info.nbytes == 0 || ckpt__has_no_bytes(to))
         return CKPT_OK;
     if (!p->of_bond) {
         if (!(p->of_bond = malloc((p->want.bond_count + 1) * sizeof *p->of_bond)))
