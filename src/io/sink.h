@@ -32,6 +32,9 @@ ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *opt
 /* The same below an open directory (folder is its name, for messages), wherever that was moved. */
 ckpt_status ckpt__sink_directory_at(int dirfd, const char *folder, const char *name, const ckpt__sink_options *options,
                                     ckpt__sink **out, ckpt_error *err);
+/* Has its file system so many bytes left, for all of its members together? CKPT_E_SYSTEM (ENOSPC): it has not, and nothing is written
+ * yet. A file by itself is reserved instead. Where the system does not say: CKPT_OK. */
+ckpt_status ckpt__sink_room(const ckpt__sink *s, uint64_t bytes, ckpt_error *err);
 /* Narrows the limit of one that is open: a member need not be as open as its directory's others. */
 void ckpt__sink_narrow(ckpt__sink *s, mode_t limit);
 ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, size_t n, ckpt_error *err);

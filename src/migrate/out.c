@@ -431,6 +431,8 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
     ckpt_status status = ckpt__is_folder(m) ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    if (status == CKPT_OK && folder)
+        status = ckpt__sink_room(folder, m->total / (m->options.verify ? 2 : 1), w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include "../scratch.h"
 #include "../runner.h"
@@ -59,6 +60,20 @@ int fallocate(int fd, int mode, off_t offset, off_t size)
         return -1;
     }
     return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+static uint64_t blocks_left; /* of 4 KiB; UINT64_MAX: the system does not say */
+
+int fstatvfs(int fd, struct statvfs *v)
+{
+    (void)fd;
+    memset(v, 0, sizeof *v);
+    v->f_frsize = 4096;
+    v->f_bsize = 1 << 20;
+    v->f_bfree = blocks_left + 100; /* which only root may use */
+    v->f_bavail = blocks_left;
+    errno = ENOSYS;
+    return blocks_left == UINT64_MAX ? -1 : 0;
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
@@ -364,6 +379,34 @@ START_TEST(a_reservation_that_is_always_interrupted_is_done_without)
 }
 END_TEST
 
+START_TEST(room_is_asked_for_before_anything_is_written)
+{
+    static const struct {
+        uint64_t left, bytes;
+        bool fits;
+    } cases[] = {{10, 40960, true},
+                 {10, 40961, false},
+                 {0, 1, false},
+                 {0, 0, true},
+                 {UINT64_MAX, UINT64_MAX, true},
+                 {UINT64_MAX / 2, UINT64_MAX, true}};
+    const ckpt__sink_options options = {.sync = true};
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt__sink *s;
+    ck_assert_int_eq(ckpt__sink_directory("target", &options, &s, &err), CKPT_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        blocks_left = cases[i].left;
+        err = (ckpt_error)CKPT_ERROR_INIT;
+        ckpt_status status = ckpt__sink_room(s, cases[i].bytes, &err);
+        ck_assert_int_eq(status, cases[i].fits ? CKPT_OK : CKPT_E_SYSTEM);
+        ck_assert_int_eq(err.sys_errno, cases[i].fits ? 0 : ENOSPC);
+        ck_assert(cases[i].fits ||
+                  (strstr(err.message, "bytes are to be written in all") && strstr(err.object, "target")));
+    }
+    ckpt__sink_abort(s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("sink");
@@ -379,6 +422,7 @@ int main(void)
     tcase_add_test(t, an_error_met_behind_is_not_lost);
     tcase_add_test(t, a_system_that_cannot_write_behind_writes_all_the_same);
     tcase_add_test(t, a_reservation_that_is_always_interrupted_is_done_without);
+    tcase_add_test(t, room_is_asked_for_before_anything_is_written);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
