@@ -299,7 +299,9 @@ static uint64_t known_memory(const writer *w, const ckpt__bytes *bytes)
     for (size_t i = 0; i < w->count; i++) {
         const ckpt__recipe *r = w->files[i].recipe;
         if (r)
-            sum += ckpt__arena_used(r->arena) + r->text.size + r->count * sizeof *r->segments;
+            sum += ckpt__arena_used(r->arena) + r->text.size + r->count * sizeof *r->segments +
+                   r->range_count * sizeof *r->ranges;
+        sum += w->files[i].text.size;
     }
     return sum;
 }

@@ -89,7 +89,8 @@ static ckpt_status name_row(placement *p, size_t item)
     m->ledger.rows[tensor].entry = (uint32_t)m->places.entries[item] + 1;
     if (ckpt__stays_behind(m, tensor))
         return CKPT_OK;
-    t->name = m->torch && !m->options.weights_only && m->tree ? listed_name(m, e->own) : e->name;
+    t->name = m->torch && !m->options.weights_only && m->tree && (!m->as || ckpt__keeps_dcp(m)) ? listed_name(m, e->own)
+                                                                                                : e->name;
     t->path = (ckpt_path){NULL, 0};
     if (e->role != CKPT_ROLE_NONE)
         t->role = e->role;

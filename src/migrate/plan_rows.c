@@ -166,9 +166,11 @@ static ckpt_status give_shared(const row_maker *r, size_t tensor, ckpt_error *er
     ckpt_migrate_source row = {.what = CKPT_MIGRATE_NOTHING};
     set_tensor(r, tensor, tensor, &row);
     const ckpt__bond *bond = NULL;
+    const size_t files =
+        r->w->count + (r->w->ranged != NULL); /* storages of the target, and then those that are kept whole */
     if (t->whole && t->info.nbytes)
-        bond = t->storage >= r->w->count ? ckpt__plan_bond(r->plan, r->kept[t->storage - r->w->count])
-                                         : owner_of(r, t->storage, ckpt__whole_at(t));
+        bond = t->storage >= files ? ckpt__plan_bond(r->plan, r->kept[t->storage - files])
+                                   : owner_of(r, t->storage, ckpt__whole_at(t));
     if (!bond || !from->whole)
         return give(r, &row, err);
     row.what = CKPT_MIGRATE_SHARED;
@@ -213,6 +215,14 @@ static ckpt_status give_in_copy(const row_maker *r, size_t tensor, ckpt_error *e
         row.file = row.shares = row.from_file;
     }
     return give(r, &row, err);
+}
+
+/* A tensor of which several files have a part: the boxes of all of it, and no file. */
+static ckpt_status give_ranged(row_maker *r, size_t tensor, ckpt_error *err)
+{
+    r->tensor = tensor;
+    return r->bond_of[tensor] == UINT32_MAX ? give_shared(r, tensor, err)
+                                            : ckpt__plan_bond_boxes(r->plan, r->bond_of[tensor], give_box, r, err);
 }
 
 /* ---- all files */
@@ -278,7 +288,7 @@ static ckpt_status give_all(ckpt__out *w, const ckpt__bytes *bytes, const ckpt__
     r.file = NULL;
     for (size_t k = 0; status == CKPT_OK && k < r.m->chosen_count; k++)
         if (!(r.given[r.m->chosen[k] / 8] >> (r.m->chosen[k] % 8) & 1) && !ckpt__is_left_out(r.m, r.m->chosen[k]))
-            status = give_in_copy(&r, r.m->chosen[k], err);
+            status = w->ranged ? give_ranged(&r, r.m->chosen[k], err) : give_in_copy(&r, r.m->chosen[k], err);
     free(r.bond_of);
     free(r.owners);
     free(r.kept);

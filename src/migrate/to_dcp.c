@@ -53,6 +53,34 @@ static ckpt_status find_names(ckpt__migration *m, const ckpt_value *groups, cons
     return CKPT_OK;
 }
 
+/* What torch's Adam and AdamW have of each group (torch 2.13), and get_state_dict asks a checkpoint for: torch loads none of it where one is
+ * missing, unless it may. */
+static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ckpt_error *err)
+{
+    static const char *const asked[] = {
+        "lr",         "betas",          "eps",   "weight_decay",          "amsgrad", "maximize", "foreach",
+        "capturable", "differentiable", "fused", "decoupled_weight_decay"};
+    char names[300] = "";
+    size_t at = 0, lacking = 0;
+    bool adam = false;
+    for (size_t i = 0; i < m->index->tensor_count && !adam; i++)
+        adam = m->index->tensors[i].info.role == CKPT_ROLE_EXP_AVG_SQ && !ckpt__stays_behind(m, i);
+    for (size_t k = 0; adam && k < sizeof asked / sizeof *asked; k++) {
+        bool all = true;
+        for (size_t g = 0; g < groups->item_count; g++)
+            all = all && ckpt_value_get(groups->items[g], asked[k]);
+        if (!all && at < sizeof names)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", lacking++ ? ", " : "", asked[k]);
+    }
+    if (!lacking)
+        return CKPT_OK;
+    bool added = ckpt__report_add(
+        m->report, CKPT_SEVERITY_WARNING, "groups-lack", NULL,
+        "dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), and the program keeps its own",
+        "the optimizer's groups do not say %s, and none of it is made up: torch's AdamW asks for all of them", names);
+    return added ? CKPT_OK : ckpt__migration_no_memory(err);
+}
+
 static ckpt_value *name_states(ckpt__arena *a, const ckpt_value *state, const ckpt_value **names, size_t count)
 {
     ckpt_entry *entries = ckpt__arena_array(a, state->entry_count + 1, sizeof *entries);
@@ -99,8 +127,12 @@ static ckpt_status name_optimizer(ckpt__migration *m, const ckpt_value *optimize
                      **names = NULL;
     size_t count = 0;
     ckpt_status status = find_names(m, groups, &names, &count, err);
-    if (status < 0)
+    if (status == CKPT_OK)
+        status = note_lacking(m, groups, err);
+    if (status < 0) {
+        free(names);
         return status;
+    }
     ckpt_entry *entries = ckpt__arena_array(a, optimizer->entry_count + 1, sizeof *entries);
     bool made = entries != NULL;
     for (size_t i = 0; made && i < optimizer->entry_count; i++) {
