@@ -39,6 +39,8 @@
  *   to_canonical.c     a torch file's tree under canonical names (to_canonical.h)
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
+ *   resume.c           what directories that training programs resume from want of tensors (resume.h)
+ *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
@@ -65,6 +67,18 @@
 typedef struct ckpt__rank_file_name {
     ckpt_str was, is; /* is: its name in the target, which may be the same; data NULL: it is left out */
 } ckpt__rank_file_name;
+
+/* A directory that a training program resumes from. Its tree is made from canonical names, whatever the source was. */
+typedef enum ckpt__as {
+    CKPT__AS_IS = 0,    /* none of these */
+    CKPT__AS_UNIVERSAL, /* to_universal.c */
+} ckpt__as;
+
+/* A tensor of the target by the name that it is read back by. */
+typedef struct ckpt__expected {
+    ckpt_str name; /* in the arena of the target's index, or the source's */
+    size_t tensor;
+} ckpt__expected;
 
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
@@ -100,6 +114,7 @@ typedef struct ckpt__migration {
     const ckpt__format *format;   /* static: the format of each file that is written ("hf" writes safetensors) */
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
+    ckpt__as as;                  /* not AS_IS: `torch` is true too */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */
@@ -143,8 +158,10 @@ typedef struct ckpt__migration {
     size_t rank_file_count;
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
-    ckpt_migrate_totals totals;   /* where the options ask for them; they are given when all has gone well */
-    uint64_t done, total;         /* bytes, for the progress callback; with --verify `total` counts each file twice */
+    ckpt__expected *expected;     /* heap: with `as`, what --verify looks for (ckpt__back_expect) */
+    size_t expected_count, expected_capacity;
+    ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
+    uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
@@ -154,6 +171,11 @@ typedef struct ckpt__migration {
     ckpt_report *unused;        /* owned: rules that matched nothing (rules.c) */
 } ckpt__migration;
 
+/* Is a directory written? */
+static inline bool ckpt__is_folder(const ckpt__migration *m)
+{
+    return m->hf || m->same || m->as;
+}
 /* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
 static inline bool ckpt__selects(const ckpt__migration *m)
 {
@@ -313,6 +335,8 @@ ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err);        /* lost is known before the first byte */
 ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err); /* the report's errors, as one */
 ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err);
+/* The target is to have that tensor under the name; false: no memory. */
+bool ckpt__back_expect(ckpt__migration *m, ckpt_str name, size_t tensor);
 /* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
 void ckpt__migrate_forget_source(ckpt__migration *m);
 #endif

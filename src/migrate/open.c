@@ -33,7 +33,7 @@ static ckpt_status check_place(const ckpt__migration *m, const char *src, ckpt_e
     char *target = there ? realpath(m->dst, NULL) : NULL;
     bool short_of_memory = errno == ENOMEM;
     size_t k = target ? strlen(target) : 0;
-    bool around = (m->hf || m->same) && inside && target && strncmp(inside, target, k) == 0 && inside[k] == '/';
+    bool around = ckpt__is_folder(m) && inside && target && strncmp(inside, target, k) == 0 && inside[k] == '/';
     free(inside);
     free(parent);
     free(folder);
@@ -56,7 +56,7 @@ static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
         status = check_place(m, m->options.also[i], err);
     if (status < 0)
         return status;
-    bool folder = m->hf || m->same;
+    bool folder = ckpt__is_folder(m);
     if (there && !folder && S_ISDIR(b.st_mode))
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a directory: one file is written, give it a name");
     if (there && folder && !S_ISDIR(b.st_mode))
@@ -103,6 +103,18 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
         format->name);
 }
 
+static ckpt__as as_of(const char *to)
+{
+    static const struct {
+        const char *to;
+        ckpt__as as;
+    } rows[] = {{"universal", CKPT__AS_UNIVERSAL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(to, rows[i].to) == 0)
+            return rows[i].as;
+    return CKPT__AS_IS;
+}
+
 static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
@@ -110,14 +122,19 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
         return status;
     m->hf = strcmp(m->to, "hf") == 0;
-    m->format = ckpt__format_find(m->hf ? "safetensors" : m->to);
+    m->as = as_of(m->to);
+    m->format = ckpt__format_find(m->hf ? "safetensors" : m->as ? "torch" : m->to);
     m->torch = m->format && m->format->torch_loads;
+    if (m->as && m->options.weights_only)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
+                          "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
     if (m->format && m->format->write)
         return CKPT_OK;
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
-        m->format ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch and hf"
-                  : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf and same",
+        m->format
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf and universal"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, universal and same",
         m->to);
 }
 

@@ -3,6 +3,7 @@
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
 #include "migrate/adapter.h"
+#include "migrate/resume.h"
 #include "migrate/torch.h"
 
 #include <sched.h>
@@ -430,7 +431,7 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    ckpt_status status = m->hf || m->same ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
@@ -510,7 +511,9 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     size_t block = 0;
     ckpt_status status = m->hf ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
-        status = m->same ? ckpt__same_files(&w) : cut_shards(&w);
+        status = m->same                       ? ckpt__same_files(&w)
+                 : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
+                                               : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
         status = make_recipe(&w, &w.files[i]);

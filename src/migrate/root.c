@@ -32,7 +32,7 @@ static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
 {
     if (m->options.weights_only)
         return weights_dict(m, &m->root, err);
-    if (m->remade) {
+    if (m->remade || (m->as && m->tree)) {
         const ckpt_value *root;
         ckpt_status status =
             ckpt__migrate_tree(m->from, m->canon, m->edits, true, m->index->arena, m->lost, &root, err);
@@ -167,7 +167,7 @@ ckpt_status ckpt__migrate_root(ckpt__migration *m, ckpt_error *err)
         status = m->torch ? torch_root(m, err) : canonical_root(m, err);
     if (status == CKPT_OK && m->torch && m->kind != CKPT_OPTIMIZER_DEFAULT)
         status = ckpt__migrate_torch_flags(m, err);
-    if (status == CKPT_OK && m->torch && !m->remade)
+    if (status == CKPT_OK && m->torch && !m->remade && !m->as)
         status = ckpt__migrate_order(m, err);
     return status == CKPT_OK ? ckpt__migrate_device_objects(m, err) : status;
 }
