@@ -290,7 +290,7 @@ static ckpt_status note_all(checker *c)
     for (size_t i = 0; status == CKPT_OK && i < m->expected_count; i++)
         status = add_place(c, m->expected[i].name, false, m->expected[i].tensor,
                            ckpt__tensor_end(m->index, m->expected[i].tensor));
-    if (status == CKPT_OK && m->torch && !m->as && m->root)
+    if (status == CKPT_OK && m->torch && !m->expected_count && m->root)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
@@ -379,7 +379,7 @@ static int note_place(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status note_places(checker *c)
 {
-    if (!c->m->same)
+    if (!c->m->same && !ckpt__is_trainers(c->m))
         return CKPT_OK;
     if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
         return ckpt__migration_no_memory(c->err);

@@ -40,6 +40,7 @@
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
+ *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
@@ -72,6 +73,8 @@ typedef struct ckpt__rank_file_name {
 typedef enum ckpt__as {
     CKPT__AS_IS = 0,    /* none of these */
     CKPT__AS_UNIVERSAL, /* to_universal.c */
+    CKPT__AS_HF_TRAINER,
+    CKPT__AS_ACCELERATE, /* to_trainer.c */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -175,6 +178,16 @@ typedef struct ckpt__migration {
 static inline bool ckpt__is_folder(const ckpt__migration *m)
 {
     return m->hf || m->same || m->as;
+}
+/* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
+static inline bool ckpt__is_trainers(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_HF_TRAINER || m->as == CKPT__AS_ACCELERATE;
+}
+/* Which parameters the optimizer's numbers are is not known, and the target's program matches by position as the source's does. */
+static inline bool ckpt__by_position(const ckpt__migration *m)
+{
+    return ckpt__is_trainers(m) && m->tree && m->canon->group_count == 0 && m->canon->unnamed.data;
 }
 /* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
 static inline bool ckpt__selects(const ckpt__migration *m)

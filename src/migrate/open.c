@@ -108,7 +108,8 @@ static ckpt__as as_of(const char *to)
     static const struct {
         const char *to;
         ckpt__as as;
-    } rows[] = {{"universal", CKPT__AS_UNIVERSAL}};
+    } rows[] = {
+        {"universal", CKPT__AS_UNIVERSAL}, {"hf-trainer", CKPT__AS_HF_TRAINER}, {"accelerate", CKPT__AS_ACCELERATE}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(to, rows[i].to) == 0)
             return rows[i].as;
@@ -133,8 +134,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf and universal"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, universal and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, universal, hf-trainer and accelerate"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, universal, hf-trainer, accelerate and same",
         m->to);
 }
 

@@ -124,7 +124,8 @@ ckpt_status ckpt__own_resolved(placement *p, size_t i)
 {
     ckpt__migration *m = p->m;
     const ckpt__tensor *t = &m->index->tensors[i];
-    if ((!t->info.conj && !t->info.neg) || !t->whole || m->torch || ckpt__migrate_torch_keeps(m))
+    if ((!t->info.conj && !t->info.neg) || !t->whole || (m->torch && !ckpt__is_trainers(m)) ||
+        ckpt__migrate_torch_keeps(m))
         return CKPT_OK;
     ckpt_status status = set_own(p, i, CKPT__OWN_RESOLVED);
     if (status == CKPT_OK)

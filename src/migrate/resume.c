@@ -186,8 +186,13 @@ static void find_step(ckpt__migration *m)
     const ckpt__canon *c = m->canon;
     size_t i;
     const ckpt_value *v = ckpt__hash_get(c->by_name, "step", 4, &i) ? c->entries[i].value : NULL;
-    if (m->from->step < 0 && v && v->kind == CKPT_V_INT && v->integer >= 0)
-        m->from->step = v->integer;
+    const ckpt_value *root = m->from->root,
+                     *steps[] = {v, ckpt__at(ckpt__at(root, "trainer_state.json"), "global_step"),
+                                 ckpt__at(ckpt__at(root, "trainer_state"), "global_step"),
+                                 ckpt__at(root, "global_step")};
+    for (size_t k = 0; m->from->step < 0 && k < sizeof steps / sizeof *steps; k++)
+        if (steps[k] && steps[k]->kind == CKPT_V_INT && steps[k]->integer >= 0)
+            m->from->step = steps[k]->integer;
 }
 
 ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err)
@@ -279,9 +284,15 @@ static ckpt_status take_group(const ckpt_value *group, size_t number, const ckpt
 
 ckpt_status ckpt__trained_take(const ckpt__migration *m, ckpt__trained_parts *out, ckpt_error *err)
 {
-    const ckpt_value *optimizer = ckpt__at(m->root, "optimizer"), *states = ckpt__at(optimizer, "state");
+    const ckpt__canon *c = m->canon;
+    const bool own = ckpt__by_position(m);
+    const ckpt_value *optimizer = own ? ckpt__value_at(m->root, c->unnamed) : ckpt__at(m->root, "optimizer"),
+                     *states = ckpt__at(optimizer, "state"),
+                     *model = !own                 ? ckpt__at(m->root, "model")
+                              : c->model_path.data ? ckpt__value_at(m->root, c->model_path)
+                                                   : NULL;
     size_t next = 0, capacity = 0, at;
-    *out = (ckpt__trained_parts){.model = ckpt__at(m->root, "model"), .by_name = ckpt__hash_new(64)};
+    *out = (ckpt__trained_parts){.model = model, .optimizer = optimizer, .by_name = ckpt__hash_new(64)};
     const ckpt_value *groups = ckpt__at(optimizer, "param_groups");
     out->groups = ckpt__is_list(groups) ? groups : NULL;
     ckpt_status status = out->by_name ? CKPT_OK : ckpt__migration_no_memory(err);

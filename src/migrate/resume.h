@@ -6,7 +6,7 @@
 /* Is one of them written? */
 static inline bool ckpt__resumes(const ckpt__migration *m)
 {
-    return m->as == CKPT__AS_UNIVERSAL;
+    return m->as == CKPT__AS_UNIVERSAL || ckpt__is_trainers(m);
 }
 
 /* When all names are known, before the target is described: each parameter with moments has its step as a float32 tensor, a state lies
@@ -16,6 +16,7 @@ ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err);
 /* The files of the directory, from m->root, which is the dict of a torch file with one optimizer (torch.h); what cannot be written
  * is "lost". A target of which nobody could resume is refused. */
 ckpt_status ckpt__universal_files(ckpt__out *w);
+ckpt_status ckpt__trainer_files(ckpt__out *w);
 
 /* ---- resume.c: dicts on their way, in the arena of the target's index */
 typedef struct ckpt__made_dict {
@@ -38,8 +39,8 @@ typedef struct ckpt__trained {
 
 /* The optimizer in m->root, taken apart. */
 typedef struct ckpt__trained_parts {
-    const ckpt_value *model, *groups; /* the dict of the model, the list of groups; NULL: there is none */
-    ckpt__trained *params;            /* heap: in the order of the groups */
+    const ckpt_value *model, *optimizer, *groups; /* the dicts, and the list of groups; NULL: there is none */
+    ckpt__trained *params;                        /* heap: in the order of the groups */
     size_t count;
     ckpt__hash *by_name; /* name of a parameter -> number in params */
 } ckpt__trained_parts;

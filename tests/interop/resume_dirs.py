@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Directories that ckpt-migrate makes for training programs, resumed by the real programs: DeepSpeed's engine takes --to universal with
-ZeRO 1, 2 and 3 in one rank and in two over gloo. Losses and parameters behind it are those of the run that was never migrated.
+ZeRO 1, 2 and 3 in one rank and in two over gloo, the HF Trainer --to hf-trainer, and accelerate --to accelerate. Losses and parameters
+behind it are those of the run that was never migrated.
 
 usage: resume_dirs.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
@@ -18,7 +19,9 @@ try:
     import torch.distributed as dist
     import torch.multiprocessing as mp
     with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        import accelerate
         import deepspeed
+        import transformers
         import logging
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 except ImportError as e:
@@ -204,11 +207,132 @@ def universal(work, port):
                 check(f"{name}: the parameters", all((one["weights"][n] - p).abs().max() <= 1e-6 for n, p in last[alike].items()), one["groups"])
 
 
+# ---------------------------------------------------------------- the HF Trainer
+
+class Tokens(torch.nn.Module):
+    """Dropout: what the random states were shows in the parameters."""
+    def __init__(self, width=9):
+        super().__init__()
+        self.embed, self.norm = torch.nn.Embedding(11, width), torch.nn.LayerNorm(width)
+        self.drop, self.head = torch.nn.Dropout(0.1), torch.nn.Linear(width, 11)
+        self.register_buffer("seen", torch.arange(3))
+
+    def forward(self, input_ids, labels=None):
+        out = self.head(self.drop(self.norm(self.embed(input_ids))))
+        return dict(loss=torch.nn.functional.cross_entropy(out.flatten(0, 1), labels.flatten()), logits=out)
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return dict(input_ids=(torch.arange(4) * 3 + i * 5 + i // 7) % 11, labels=(torch.arange(4) * 2 + i * 3) % 11)
+
+
+def trained(folder, resume=None):
+    """The parameters after all steps; folder/checkpoint-3 lies there then."""
+    torch.manual_seed(7 if not resume else 8)
+    args = transformers.TrainingArguments(folder, max_steps=BEFORE + AFTER, per_device_train_batch_size=2, learning_rate=1e-2, weight_decay=0.1, save_steps=BEFORE,
+                                          logging_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, seed=7)
+    with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        trainer = transformers.Trainer(Tokens(), args, train_dataset=Rows())
+        trainer.train(resume_from_checkpoint=resume)
+    return {n: p.detach().clone() for n, p in trainer.model.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def to(format, what, source_, folder, *more, lost=()):
+    """--lossy is wanted where something is lost, and that is what is said."""
+    if lost:
+        done = checks.run(MIGRATE, "--to", format, *more, source_, folder)
+        check(f"{what}: what is lost is an error", done.returncode != 0 and not os.path.exists(folder) and all(w in done.stderr for w in lost), done.stderr)
+    done = checks.run(MIGRATE, "--to", format, "--verify", *(["--lossy"] if lost else []), *more, source_, folder)
+    check(f"{what}: --to {format}", done.returncode == 0, done.stderr)
+    check(f"{what}: as many losses as that", done.stderr.count(" lost: ") == len(lost), done.stderr)
+    status, doc = ask(INSPECT, "verify", "--json", folder)
+    check(f"{what}: it is whole, and {format}", status == 0 and doc.get("format") == format, doc)
+    return done
+
+
+def hf_trainer(work):
+    live = f"{work}/live"
+    want = trained(live)
+    saved = f"{live}/checkpoint-{BEFORE}"
+    check("the Trainer: its own checkpoint goes on as it does", same(trained(f"{work}/own", saved), want))
+    os.mkdir(f"{work}/again")
+    to("hf-trainer", "its own checkpoint", saved, f"{work}/again/checkpoint-{BEFORE}")
+    check("its own checkpoint: the state of the Trainer is that file", open(f"{saved}/trainer_state.json").read() == open(f"{work}/again/checkpoint-{BEFORE}/trainer_state.json").read())
+    check("its own checkpoint: bit-equal after more steps", same(trained(f"{work}/r1", f"{work}/again/checkpoint-{BEFORE}"), want))
+    # What a plain program of torch would have saved of that run.
+    from safetensors.torch import load_file
+    load = lambda name: torch.load(f"{saved}/{name}", weights_only=False)
+    plain = dict(net=load_file(f"{saved}/model.safetensors"), opt=load("optimizer.pt"), lr_scheduler=load("scheduler.pt"), rng=load("rng_state.pth"), global_step=BEFORE)
+    torch.save(plain, f"{work}/plain.pt")
+    done = to("hf-trainer", "a file of torch", f"{work}/plain.pt", f"{work}/from-torch")
+    check("a file of torch: trainer_state.json was made, and that is said", "logging_steps" in done.stderr, done.stderr)
+    check("a file of torch: bit-equal after more steps", same(trained(f"{work}/r2", f"{work}/from-torch"), want))
+    # A ckpt file has names: those of the Trainer's order are stated.
+    names = [n for keep in (True, False) for n in ("embed.weight", "norm.weight", "norm.bias", "head.weight", "head.bias")
+             if (n.endswith("weight") and "norm" not in n) == keep]
+    with open(f"{work}/names", "w") as f:
+        f.write("\n".join(names) + "\n")
+    done = checks.run(MIGRATE, "--to", "ckpt", "--param-names", f"{work}/names", f"{work}/plain.pt", f"{work}/n.safetensors")
+    check("a ckpt file is made", done.returncode == 0, done.stderr)
+    to("hf-trainer", "a ckpt file", f"{work}/n.safetensors", f"{work}/from-ckpt")
+    check("a ckpt file: bit-equal after more steps", same(trained(f"{work}/r3", f"{work}/from-ckpt"), want))
+    # Without a scheduler the Trainer would begin with a new optimizer, without a word.
+    del plain["lr_scheduler"]
+    torch.save(plain, f"{work}/no-scheduler.pt")
+    to("hf-trainer", "no scheduler", f"{work}/no-scheduler.pt", f"{work}/without", lost=["optimizer.pt and scheduler.pt together"])
+    to("accelerate", "the Trainer's, for accelerate", saved, f"{work}/accelerate", lost=["training_args.bin", "trainer_state.json"])
+
+
+# ---------------------------------------------------------------- accelerate
+
+def goes_on(folder, alike, steps=AFTER):
+    net, opt, scheduler = made(alike, seed=8)
+    accelerator = accelerate.Accelerator(cpu=True)
+    net, opt, scheduler = accelerator.prepare(net, opt, scheduler)
+    accelerator.load_state(folder)
+    losses = []
+    for step in range(BEFORE, BEFORE + steps):
+        loss = loss_of(net, step)
+        opt.zero_grad()
+        accelerator.backward(loss)
+        opt.step()
+        scheduler.step()
+        losses.append(loss.item())
+    return losses, {n: p.detach().clone() for n, p in net.named_parameters()}
+
+
+def of_accelerate(work):
+    base = f"{work}/plain-acc"
+    losses, last = source(base, False)
+    to("accelerate", "a file of torch, for accelerate", base + ".pt", base, lost=["'note'"])
+    got, now = goes_on(base, False)
+    check("a file of torch, for accelerate: losses and parameters are the run's", got == losses and same(now, last), f"{got}, not {losses}")
+    zero = f"{work}/zero1-None"                                  # fp32, of two ranks, whose groups are alike
+    if os.path.isdir(zero):
+        told = torch.load(f"{work}/zeros")[zero]
+        done = checks.run(MIGRATE, "--to", "accelerate", "--verify", "--lossy", zero, zero + "-accelerate")
+        check("ZeRO 1 of two ranks, for accelerate", done.returncode == 0, done.stderr)
+        got, now = goes_on(zero + "-accelerate", True)
+        check("ZeRO 1 of two ranks, for accelerate: the losses are the run's", all(abs(a - b) <= 1e-6 * abs(b) for a, b in zip(got, told)), f"{got}, not {told}")
+
+
 def main():
     port = 29100 + os.getpid() % 400
     with checks.scratch() as work:
         with section("universal"):
             universal(work, port)
+        with section("the HF Trainer"):
+            hf_trainer(work)
+        with section("accelerate"):
+            of_accelerate(work)
     checks.finish()
 
 

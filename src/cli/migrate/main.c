@@ -53,7 +53,9 @@ static int default_format(job *b)
             return -1;
         }
     return cli_usage(
-        c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, universal or same", b->dst);
+        c,
+        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, universal, hf-trainer, accelerate or same",
+        b->dst);
 }
 
 /* What the library is asked for. */
@@ -142,7 +144,7 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf", "same", "universal"};
+    static const char *const folders[] = {"hf", "same", "universal", "hf-trainer", "accelerate"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(to, folders[i]) == 0)
             return true;
