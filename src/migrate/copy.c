@@ -226,7 +226,30 @@ static ckpt_status check_shards(ckpt__migration *m, ckpt_error *err)
     return status;
 }
 
+static ckpt_status see_any(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    const ckpt__migration *m = ctx;
+    char shown[200];
+    (void)root;
+    (void)folder;
+    return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it holds '%s', which would be lost; write to a new directory",
+                      ckpt__escape(shown, sizeof shown, name, strlen(name)));
+}
+
+/* What folders hold is not looked through: a directory with anything in it stays. */
+static ckpt_status check_empty(ckpt__migration *m, ckpt_error *err)
+{
+    ckpt__source *there = NULL;
+    ckpt_status status = ckpt__source_open(m->dst, &there, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_each(there, "", see_any, m, err);
+    ckpt__source_close(there);
+    return status;
+}
+
 ckpt_status ckpt__check_replaced(ckpt__migration *m, ckpt_error *err)
 {
-    return m->same ? check_same(m, err) : m->hf ? check_shards(m, err) : CKPT_OK;
+    if (m->same || ckpt__is_trainers(m))
+        return check_same(m, err);
+    return m->hf ? check_shards(m, err) : m->as ? check_empty(m, err) : CKPT_OK;
 }

@@ -326,6 +326,20 @@ const ckpt_value *ckpt__settings_of(ckpt__arena *a, const ckpt_value *group)
     return ckpt__made_finish(&d);
 }
 
+ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    char shown[120];
+    for (size_t i = 0; status == CKPT_OK && i < optimizer->entry_count; i++) {
+        const ckpt_value *key = optimizer->entries[i].key;
+        const ckpt_str name = key->kind == CKPT_V_STR ? key->text : ckpt__s("a value whose key is no text");
+        if (!ckpt__str_is(name, "state") && !ckpt__str_is(name, "param_groups"))
+            status = ckpt__lose(m, err, "'%s' of the optimizer, which is neither a state nor a group's",
+                                ckpt__escape(shown, sizeof shown, name.data, name.size));
+    }
+    return status;
+}
+
 const ckpt_value *ckpt__scheduler_of(const ckpt_value *root)
 {
     static const char *const names[] = {"lr_scheduler", "scheduler", "scheduler.pt", "scheduler.bin"};

@@ -51,6 +51,8 @@ void ckpt__trained_free(ckpt__trained_parts *o);
 const ckpt_value *ckpt__at(const ckpt_value *dict, const char *key);
 /* The settings of a group without its parameters and their names; NULL: memory is short. */
 const ckpt_value *ckpt__settings_of(ckpt__arena *a, const ckpt_value *group);
+/* What the optimizer's dict has beside its states and groups is lost. */
+ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer, ckpt_error *err);
 /* The scheduler's dict, as programs call it; NULL: there is none. */
 const ckpt_value *ckpt__scheduler_of(const ckpt_value *root);
 /* "a, b and 3 more" */

@@ -123,6 +123,11 @@ static ckpt_status write_weight(trainer *t, const ckpt_entry *e, ckpt__hash *see
     }
     const ckpt_value *master = master_of(t, trained(t, name)), *v = master ? master : e->value;
     if (master) {
+        if (t->m->canon->order.ambiguous)
+            return ckpt__fail(
+                t->err, CKPT_E_MISMATCH, t->m->src,
+                "the optimizer's states have masters, which are to be the weights, and which of the model's "
+                "parameters its numbers are is not known: state their names (--param-names)");
         t->masters++;
         t->m->ledger.rows[e->value->tensor].fate = CKPT__FATE_TIED;
     }
@@ -215,7 +220,8 @@ static ckpt_status write_optimizer(trainer *t)
             return no_memory(t);
     ckpt__made_put_as(&both, "state", ckpt__made_finish(&all));
     ckpt__made_put_as(&both, "param_groups", groups ? ckpt__value_list(t->arena, CKPT_V_LIST, groups, count) : NULL);
-    return add_torch(t, t->accelerate ? "optimizer.bin" : "optimizer.pt", ckpt__made_finish(&both));
+    ckpt_status status = add_torch(t, t->accelerate ? "optimizer.bin" : "optimizer.pt", ckpt__made_finish(&both));
+    return status == CKPT_OK ? ckpt__lose_settings(t->m, t->parts.optimizer, t->err) : status;
 }
 
 /* ---- what stands beside, by the names that files and programs give it */

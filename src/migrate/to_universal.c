@@ -265,6 +265,8 @@ static ckpt_status write_settings(universal *u, ckpt_str tag)
     ckpt__made_put_as(&top, "ds_version", ckpt__value_str(a, version, sizeof version - 1));
     ckpt__made_put_as(&top, "optimizer_state_dict", ckpt__made_finish(&inner));
     ckpt_status status = add_file(u, tag, "zero/optimizer_state.pt", ckpt__made_finish(&top));
+    if (status == CKPT_OK)
+        status = ckpt__lose_settings(u->m, u->parts.optimizer, u->err);
     if (status == CKPT_OK && groups && differ(groups))
         status = say(u,
                      "with ZeRO 1 or 2 each group has its own; with stage 3 set lr and weight_decay of "

@@ -2,6 +2,7 @@
  * groups, and what they could not resume from. */
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "../migrate_setup.h"
 #include "../runner.h"
 
@@ -16,7 +17,7 @@ static int64_t step = 7, last_epoch = 7, extra = 3;
 static double lr = 0.5, decay[2] = {0.25, 0};
 
 typedef struct what {
-    bool half, no_optimizer, no_scheduler, no_step, extra;
+    bool half, no_optimizer, no_scheduler, extra, setting;
 } what;
 
 static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, void *data)
@@ -68,8 +69,9 @@ static void save(const char *path, what w)
     }
     if (!w.no_scheduler)
         OK(ckpt_state_i64(s, "scheduler.last_epoch", &last_epoch, &err));
-    if (!w.no_step)
-        OK(ckpt_state_i64(s, "step", &step, &err));
+    OK(ckpt_state_i64(s, "step", &step, &err));
+    if (w.setting)
+        OK(ckpt_state_f64(s, "optimizer.scale", &lr, &err));
     if (w.extra)
         OK(ckpt_state_i64(s, "extra", &extra, &err));
     OK(ckpt_save(s, path, &to, &err));
@@ -179,6 +181,30 @@ START_TEST(refused)
 }
 END_TEST
 
+START_TEST(what_is_there_stays)
+{
+    struct stat st;
+    const char *to = programs[_i].to;
+    ckpt_reader_close(made((what){0}, to));
+    migrates(at("n.safetensors"), to, at("d")); /* such a checkpoint is replaced */
+    write_text(at("d/notes.txt"), "mine");
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_EXISTS);
+    ck_assert_int_eq(stat(at("d/notes.txt"), &st), 0);
+    ck_assert_int_eq(unlink(at("d/notes.txt")), 0);
+    ck_assert_int_eq(mkdir(at("d/mine"), 0777), 0);
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_EXISTS);
+    ck_assert_int_eq(stat(at("d/mine"), &st), 0);
+}
+END_TEST
+
+START_TEST(settings_of_the_optimizer)
+{
+    save(at("n.safetensors"), (what){.setting = true});
+    ck_assert_int_eq(migrate(at("n.safetensors"), programs[_i].to, at("d")), CKPT_E_UNSUPPORTED);
+    ck_assert(is_lost("'scale' of the optimizer"));
+}
+END_TEST
+
 START_TEST(state_of_the_trainer)
 {
     ckpt_reader *r = made((what){0}, "hf-trainer");
@@ -207,6 +233,8 @@ int main(void)
     tcase_add_loop_test(t, masters_are_the_weights, 0, 2);
     tcase_add_loop_test(t, what_is_lost, 0, 2);
     tcase_add_loop_test(t, refused, 0, 2);
+    tcase_add_loop_test(t, what_is_there_stays, 0, 2);
+    tcase_add_loop_test(t, settings_of_the_optimizer, 0, 2);
     tcase_add_test(t, state_of_the_trainer);
     suite_add_tcase(s, t);
     return run_suite(s);

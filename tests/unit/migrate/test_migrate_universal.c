@@ -205,6 +205,16 @@ START_TEST(refused)
 }
 END_TEST
 
+START_TEST(what_is_there_stays)
+{
+    struct stat st;
+    ck_assert_int_eq(mkdir(at("u"), 0777), 0);
+    ckpt_reader_close(made((what){.count = 2})); /* an empty directory is replaced */
+    ck_assert_int_eq(to_universal((what){.count = 2}), CKPT_E_EXISTS);
+    ck_assert_int_eq(stat(at("u/latest_universal"), &st), 0);
+}
+END_TEST
+
 START_TEST(without_a_state)
 {
     ckpt_reader *r = made((what){.count = 2, .no_moments_of_b = true});
@@ -226,6 +236,7 @@ int main(void)
     tcase_add_test(t, what_is_not_loaded);
     tcase_add_test(t, refused);
     tcase_add_test(t, without_a_state);
+    tcase_add_test(t, what_is_there_stays);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
