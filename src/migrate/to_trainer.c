@@ -389,15 +389,22 @@ static ckpt_status write_state(trainer *t)
 
 /* ---- all else */
 
-/* What a file of weights says of itself, or a value that is in a file by now. */
+static bool has_out(const trainer *t, ckpt_str name)
+{
+    for (size_t i = 0; i < t->w->count; i++)
+        if (ckpt__str_is(name, t->w->files[i].name))
+            return true;
+    return false;
+}
+
+/* What a file of weights says of itself, or a value that is in a file by now: its own, or one that is carried along. */
 static bool is_written(const trainer *t, const ckpt_entry *e)
 {
     static const char *const steps[] = {"step", "global_step", "global_steps"};
     const ckpt_str key = e->key->text;
     const ckpt_value *v = e->value;
     bool is = v == t->parts.model || v == t->parts.optimizer || (!t->accelerate && ckpt__str_is(key, "epoch")) ||
-              (t->m->reader->source->directory && ckpt__is_carried(t->m->from, key.data)) ||
-              (v->kind == CKPT_V_DICT && v->entry_count == 1 && ckpt__find_entry(v, "__metadata__"));
+              has_out(t, key) || (v->kind == CKPT_V_DICT && v->entry_count == 1 && ckpt__find_entry(v, "__metadata__"));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         is |= ckpt__str_is(key, steps[i]) && v->kind == CKPT_V_INT && v->integer == t->m->index->step;
     return is;
@@ -465,10 +472,10 @@ ckpt_status ckpt__trainer_files(ckpt__out *w)
         status = steps[i](&t);
     if (status == CKPT_OK && !t.accelerate)
         status = write_state(&t);
-    if (status == CKPT_OK)
-        status = write_others(&t);
     if (status == CKPT_OK && m->reader->source->directory)
         status = ckpt__carry_files(w);
+    if (status == CKPT_OK)
+        status = write_others(&t);
     if (status == CKPT_OK)
         status = take_order(&t);
     free(t.tree.entries);

@@ -318,6 +318,8 @@ def of_accelerate(work):
     zero = f"{work}/zero1-None"                                  # fp32, of two ranks, whose groups are alike
     if os.path.isdir(zero):
         told = torch.load(f"{work}/zeros")[zero]
+        done = checks.run(MIGRATE, "--to", "accelerate", "--verify", zero, zero + "-accelerate")
+        check("ZeRO 1 of two ranks, for accelerate: DeepSpeed's own values are lost", done.returncode != 0 and "lost: 'ds_config'" in done.stderr, done.stderr)
         done = checks.run(MIGRATE, "--to", "accelerate", "--verify", "--lossy", zero, zero + "-accelerate")
         check("ZeRO 1 of two ranks, for accelerate", done.returncode == 0, done.stderr)
         got, now = goes_on(zero + "-accelerate", True)
