@@ -287,7 +287,10 @@ static ckpt_status note_all(checker *c)
     c->tensor_count = m->index->tensor_count;
     c->tensors = calloc(c->tensor_count + 1, sizeof *c->tensors);
     ckpt_status status = c->names && c->tensors ? note_gone(c) : ckpt__migration_no_memory(c->err);
-    if (status == CKPT_OK && m->torch && m->root)
+    for (size_t i = 0; status == CKPT_OK && i < m->expected_count; i++)
+        status = add_place(c, m->expected[i].name, false, m->expected[i].tensor,
+                           ckpt__tensor_end(m->index, m->expected[i].tensor));
+    if (status == CKPT_OK && m->torch && !m->expected_count && m->root)
         status = (ckpt_status)ckpt_value_walk(m->root, 0, note_spot, c, c->err);
     for (size_t k = 0; status == CKPT_OK && !m->torch && k < m->chosen_count; k++) {
         size_t i = m->chosen[k];
@@ -376,7 +379,7 @@ static int note_place(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status note_places(checker *c)
 {
-    if (!c->m->same)
+    if (!c->m->same && !ckpt__is_trainers(c->m))
         return CKPT_OK;
     if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
         return ckpt__migration_no_memory(c->err);
@@ -475,6 +478,14 @@ static ckpt_status check(checker *c)
     if (status == CKPT_OK)
         status = check_archive(c);
     return status;
+}
+
+bool ckpt__back_expect(ckpt__migration *m, ckpt_str name, size_t tensor)
+{
+    if (!ckpt__grow(&m->expected, &m->expected_capacity, m->expected_count + 1, sizeof *m->expected))
+        return false;
+    m->expected[m->expected_count++] = (ckpt__expected){name, tensor};
+    return true;
 }
 
 ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err)

@@ -182,14 +182,26 @@ static ckpt_status check_same(const ckpt__migration *m, ckpt_error *err)
     return status;
 }
 
-/* The names that --to hf writes: model.safetensors, its shards, and their index. */
-static bool is_written(const char *name)
+/* Is the name as the pattern has it? 0: a digit; #: one or several. */
+static bool is_like(const char *name, const char *pattern)
 {
-    static const char pattern[] = "model-00000-of-00000.safetensors"; /* 0: a digit */
-    size_t i = 0;
-    while (pattern[i] && (pattern[i] == '0' ? name[i] >= '0' && name[i] <= '9' : name[i] == pattern[i]))
-        i++;
-    return (!pattern[i] && !name[i]) || strcmp(name, "model.safetensors") == 0 ||
+    for (; *pattern; pattern++) {
+        size_t digits = *pattern == '#' ? strspn(name, "0123456789") : *pattern == '0' && *name >= '0' && *name <= '9';
+        if (digits == 0 && (*pattern == '#' || *pattern == '0' || *name != *pattern))
+            return false;
+        name += digits ? digits : 1;
+    }
+    return !*name;
+}
+
+/* The names that are written: of --to hf model.safetensors, its shards, and their index. */
+static bool is_written(const ckpt__migration *m, const char *name)
+{
+    if (m->as == CKPT__AS_DCP)
+        return is_like(name, "__#_#.distcp") || strcmp(name, ".metadata") == 0;
+    if (m->as == CKPT__AS_DCP_HF)
+        return is_like(name, "shard-00000-model-00000-of-00000.safetensors");
+    return is_like(name, "model-00000-of-00000.safetensors") || strcmp(name, "model.safetensors") == 0 ||
            strcmp(name, "model.safetensors.index.json") == 0;
 }
 
@@ -201,21 +213,21 @@ static ckpt_status only_weights(void *ctx, size_t root, const char *name, bool f
     ckpt__buf path = {0};
     ckpt__buf_printf(&path, "%s/%s", m->src, name);
     bool failed = path.failed;
-    bool carried =
-        !folder && !failed && ckpt__is_carried(m->from, name) && stat(path.data, &st) == 0 && S_ISREG(st.st_mode);
+    bool carried = m->hf && !folder && !failed && ckpt__is_carried(m->from, name) && stat(path.data, &st) == 0 &&
+                   S_ISREG(st.st_mode);
     ckpt__buf_free(&path);
     if (failed)
         return ckpt__migration_no_memory(err);
     if (carried)
         return CKPT_OK; /* the source has one of this name, which comes in its place */
-    if (!folder && is_written(name))
+    if (!folder && is_written(m, name))
         return CKPT_OK;
     char shown[200];
     return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it holds '%s', which would be lost; write to a new directory",
                       ckpt__escape(shown, sizeof shown, name, strlen(name)));
 }
 
-/* A directory is replaced where it holds nothing but such weights. */
+/* A directory is replaced where it holds nothing but such files. */
 static ckpt_status check_shards(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__source *there = NULL;
@@ -226,7 +238,30 @@ static ckpt_status check_shards(ckpt__migration *m, ckpt_error *err)
     return status;
 }
 
+static ckpt_status see_any(void *ctx, size_t root, const char *name, bool folder, ckpt_error *err)
+{
+    const ckpt__migration *m = ctx;
+    char shown[200];
+    (void)root;
+    (void)folder;
+    return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it holds '%s', which would be lost; write to a new directory",
+                      ckpt__escape(shown, sizeof shown, name, strlen(name)));
+}
+
+/* What folders hold is not looked through: a directory with anything in it stays. */
+static ckpt_status check_empty(ckpt__migration *m, ckpt_error *err)
+{
+    ckpt__source *there = NULL;
+    ckpt_status status = ckpt__source_open(m->dst, &there, err);
+    if (status == CKPT_OK)
+        status = ckpt__source_each(there, "", see_any, m, err);
+    ckpt__source_close(there);
+    return status;
+}
+
 ckpt_status ckpt__check_replaced(ckpt__migration *m, ckpt_error *err)
 {
-    return m->same ? check_same(m, err) : m->hf ? check_shards(m, err) : CKPT_OK;
+    if (m->same || ckpt__is_trainers(m))
+        return check_same(m, err);
+    return m->hf || ckpt__is_dcp(m) ? check_shards(m, err) : m->as ? check_empty(m, err) : CKPT_OK;
 }

@@ -23,7 +23,7 @@ typedef enum ckpt__fate {
 typedef enum ckpt__own {
     CKPT__OWN_NONE,    /* it has none: it stays in the storage that it was read from */
     CKPT__OWN_JOINED,  /* it was split, and no format that is written keeps pieces */
-    CKPT__OWN_CUT,     /* the rest of its storage was lost (recover.c) */
+    CKPT__OWN_CUT,     /* the rest of its storage was lost (recover.c), or goes to other files (resume.c) */
     CKPT__OWN_CAST,    /* it has another dtype */
     CKPT__OWN_STRIDED, /* it has other strides than in the native file: those of the torch file (torch.c) */
     CKPT__OWN_MERGED,  /* it is computed: an adapter is merged into it (adapter_match.c) */

@@ -15,6 +15,7 @@
 #include "format/table.h"
 #include "migrate/adapter.h"
 #include "migrate/out.h"
+#include "migrate/resume.h"
 #include "migrate/rules.h"
 #include "migrate/torch.h"
 
@@ -119,7 +120,9 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_libtorch(m, err);
     if (status == CKPT_OK && m->torch && !m->same && !o->weights_only && ckpt__format_of(m->from)->canonical)
         status = ckpt__migrate_groups(m, err);
-    return status == CKPT_OK ? ckpt__migrate_names(m, err) : status;
+    if (status == CKPT_OK)
+        status = ckpt__migrate_names(m, err);
+    return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }
 
 /* The target's index, and its value tree. */
@@ -213,6 +216,7 @@ static void free_all(ckpt__migration *m)
     ckpt__ledger_free(&m->ledger);
     free(m->kept_names);
     free(m->chosen);
+    free(m->expected);
     free(m->beside);
     ckpt__buf_free(&m->kept);
 }

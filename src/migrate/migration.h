@@ -40,6 +40,9 @@
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
+ *   resume.c           what directories that training programs resume from want of tensors (resume.h)
+ *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
+ *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
@@ -70,10 +73,19 @@ typedef struct ckpt__rank_file_name {
 
 /* A directory that a training program resumes from. Its tree is made from canonical names, whatever the source was. */
 typedef enum ckpt__as {
-    CKPT__AS_IS = 0, /* none of these */
-    CKPT__AS_DCP,    /* to_dcp.c */
-    CKPT__AS_DCP_HF, /* to_dcp.c: `hf` is true too, and `torch` is not */
+    CKPT__AS_IS = 0,    /* none of these */
+    CKPT__AS_DCP,       /* to_dcp.c */
+    CKPT__AS_DCP_HF,    /* to_dcp.c: `hf` is true too, and `torch` is not */
+    CKPT__AS_UNIVERSAL, /* to_universal.c */
+    CKPT__AS_HF_TRAINER,
+    CKPT__AS_ACCELERATE, /* to_trainer.c */
 } ckpt__as;
+
+/* A tensor of the target by the name that it is read back by. */
+typedef struct ckpt__expected {
+    ckpt_str name; /* in the arena of the target's index, or the source's */
+    size_t tensor;
+} ckpt__expected;
 
 /* One call of ckpt_migrate. The struct exists because each step of the work reads what the steps before it found. It is
  * zeroed first, so an array below is NULL and a number is 0 until its step has run. migrate.c frees all of it.
@@ -153,8 +165,10 @@ typedef struct ckpt__migration {
     size_t rank_file_count;
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
-    ckpt_migrate_totals totals;   /* where the options ask for them; they are given when all has gone well */
-    uint64_t done, total;         /* bytes, for the progress callback; with --verify `total` counts each file twice */
+    ckpt__expected *expected;     /* heap: with `as`, what --verify looks for (ckpt__back_expect) */
+    size_t expected_count, expected_capacity;
+    ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
+    uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
@@ -169,16 +183,31 @@ static inline bool ckpt__is_folder(const ckpt__migration *m)
 {
     return m->hf || m->same || m->as;
 }
-/* Is a distributed checkpoint cut for other ranks? It keeps its own tree. */
+/* Is a distributed checkpoint written, cut for any number of ranks? */
+static inline bool ckpt__is_dcp(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_DCP || m->as == CKPT__AS_DCP_HF;
+}
+/* Is the source one, too? It keeps its own tree. */
 static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
 {
     return m->as == CKPT__AS_DCP && m->tree && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
            !m->options.weights_only;
 }
+/* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
+static inline bool ckpt__is_trainers(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_HF_TRAINER || m->as == CKPT__AS_ACCELERATE;
+}
 /* Does the target have its optimizer by position, as torch has it? */
+static inline bool ckpt__matches_by_position(const ckpt__migration *m)
+{
+    return m->torch && (!m->as || ckpt__keeps_dcp(m) || ckpt__is_trainers(m));
+}
+/* Which parameters the optimizer's numbers are is not known, and the target's program matches by position as the source's does. */
 static inline bool ckpt__by_position(const ckpt__migration *m)
 {
-    return m->torch && (!m->as || ckpt__keeps_dcp(m));
+    return ckpt__is_trainers(m) && m->tree && m->canon->group_count == 0 && m->canon->unnamed.data;
 }
 /* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
 static inline bool ckpt__selects(const ckpt__migration *m)
@@ -342,6 +371,8 @@ ckpt_status ckpt__migrate_fixes(ckpt__migration *m, ckpt_error *err);
 ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err);        /* lost is known before the first byte */
 ckpt_status ckpt__migrate_refuse(const ckpt__migration *m, ckpt_error *err); /* the report's errors, as one */
 ckpt_status ckpt__migrate_read_back(ckpt__migration *m, ckpt_error *err);
+/* The target is to have that tensor under the name; false: no memory. */
+bool ckpt__back_expect(ckpt__migration *m, ckpt_str name, size_t tensor);
 /* migrate.c: closes the source, and lets go of everything that was known of it and of the target. */
 void ckpt__migrate_forget_source(ckpt__migration *m);
 #endif

@@ -184,7 +184,7 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__canon_hints hints = {.map = m->map, .assume_order = m->options.assume_order};
-    if (!ckpt__by_position(m) || !m->tree || is_script(m->from)) {
+    if (!m->torch || (m->as && !ckpt__keeps_dcp(m)) || !m->tree || is_script(m->from)) {
         hints.param_names = m->options.param_names;
         hints.param_name_count = m->options.param_name_count;
     }
@@ -197,7 +197,8 @@ ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
     bool asks =
         m->options.param_name_count || m->options.replace_count || m->kind != CKPT_OPTIMIZER_DEFAULT || m->place;
     hints.optional_optimizer = !asks || m->options.weights_only || m->hf;
-    ckpt_status status = ckpt__by_position(m) ? name_by_position(m, &hints, asks, err) : name_by_name(m, &hints, err);
+    ckpt_status status =
+        ckpt__matches_by_position(m) ? name_by_position(m, &hints, asks, err) : name_by_name(m, &hints, err);
     if (status == CKPT_OK && hints.param_name_count && hints.param_names == m->options.param_names &&
         ckpt_report_count_code(m->report, "moment-shape"))
         return ckpt__migrate_refuse(m, err); /* the stated order is not the source's */

@@ -3,6 +3,7 @@
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
 #include "migrate/adapter.h"
+#include "migrate/resume.h"
 #include "migrate/torch.h"
 
 #include <sched.h>
@@ -146,7 +147,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
     ckpt__migration *m = w->m;
     if (!s->format || s->recipe) /* none, or it has one */
         return CKPT_OK;
-    bool several = m->hf || (m->same && s->format->weights_alone);
+    bool several = m->hf || ((m->same || m->as) && s->format->weights_alone);
     ckpt_report *own = several ? ckpt_report_new() : NULL;
     ckpt__write_request q = {.index = m->index,
                              .source = m->from,
@@ -154,7 +155,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
                              .tensors = m->chosen + s->first,
                              .count = s->count,
                              .root = s->root,
-                             .step = m->hf || m->same ? -1 : m->index->step,
+                             .step = m->hf || m->same || m->as ? -1 : m->index->step,
                              .weights_only = m->hf || m->options.weights_only,
                              .lost = several ? own : m->lost,
                              .numbered = m->kept.data != NULL,
@@ -514,7 +515,11 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     size_t block = 0;
     ckpt_status status = m->hf && !m->as ? leave_ties(m, err) : CKPT_OK;
     if (status == CKPT_OK)
-        status = m->same ? ckpt__same_files(&w) : m->as ? ckpt__dcp_files(&w) : cut_shards(&w);
+        status = m->same                       ? ckpt__same_files(&w)
+                 : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
+                 : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
+                 : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
+                                               : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
         status = make_recipe(&w, &w.files[i]);

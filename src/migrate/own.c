@@ -93,7 +93,7 @@ ckpt_status ckpt__own_cast(placement *p, size_t i)
     return status;
 }
 
-/* What was recovered from a storage that is not whole. */
+/* What was recovered from a storage that is not whole; or is in a file of its own. */
 ckpt_status ckpt__own_cut(placement *p, size_t i)
 {
     return p->m->ledger.rows[i].own == CKPT__OWN_CUT ? set_own(p, i, CKPT__OWN_CUT) : CKPT_OK;

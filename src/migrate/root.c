@@ -32,7 +32,7 @@ static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
 {
     if (m->options.weights_only)
         return weights_dict(m, &m->root, err);
-    if (m->remade || (m->as && m->tree && !ckpt__keeps_dcp(m))) {
+    if (m->remade || (m->as && m->tree && !ckpt__keeps_dcp(m) && !ckpt__by_position(m))) {
         const ckpt_value *root;
         ckpt_status status =
             ckpt__migrate_tree(m->from, m->canon, m->edits, true, m->index->arena, m->lost, &root, err);
@@ -45,7 +45,7 @@ static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
         return ckpt__migrate_torch_build(m, &m->root, err);
     if (!m->tree)
         return ckpt__migrate_flat(m, &m->root, err);
-    if (ckpt__migrate_in_files(m) && !m->same)
+    if (ckpt__migrate_in_files(m) && !m->same && !m->as)
         return ckpt__migrate_merge(m, &m->root, err);
     m->root = m->from->root;
     return CKPT_OK;
@@ -167,7 +167,7 @@ ckpt_status ckpt__migrate_root(ckpt__migration *m, ckpt_error *err)
         status = m->torch ? torch_root(m, err) : canonical_root(m, err);
     if (status == CKPT_OK && m->torch && m->kind != CKPT_OPTIMIZER_DEFAULT)
         status = ckpt__migrate_torch_flags(m, err);
-    if (status == CKPT_OK && m->torch && !m->remade)
+    if (status == CKPT_OK && m->torch && !m->remade && (!m->as || ckpt__keeps_dcp(m)))
         status = ckpt__migrate_order(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_device_objects(m, err);

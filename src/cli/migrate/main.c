@@ -52,8 +52,10 @@ static int default_format(job *b)
             b->options.to = "torch";
             return -1;
         }
-    return cli_usage(c, "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf or same",
-                     b->dst);
+    return cli_usage(
+        c,
+        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, universal, hf-trainer, accelerate or same",
+        b->dst);
 }
 
 /* What the library is asked for. */
@@ -140,11 +142,20 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
     return !b->options.lossy && ckpt_report_count_code(report, "lost") > 0;
 }
 
+/* Is a directory written, or may it be one? */
+static bool is_folder(const char *to)
+{
+    static const char *const folders[] = {"hf", "same", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (strcmp(to, folders[i]) == 0)
+            return true;
+    return false;
+}
+
 static bool needs_force(const job *b, bool done)
 {
     struct stat st;
-    const char *to = b->options.to;
-    bool folder = strcmp(to, "hf") == 0 || strcmp(to, "same") == 0 || strncmp(to, "dcp", 3) == 0;
+    bool folder = is_folder(b->options.to);
     return (b->options.dry_run || !done) && !b->options.force && stat(b->dst, &st) == 0 &&
            (S_ISREG(st.st_mode) || folder);
 }
@@ -391,10 +402,10 @@ static void done_text(job *b, const ckpt_report *report)
 static void warn_unused(const job *b)
 {
     const ckpt_migrate_options *o = &b->options;
-    bool whole = strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0;
-    if (o->max_shard_size && whole)
-        cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written as one file", o->to);
     const bool cuts = strncmp(o->to, "dcp", 3) == 0;
+    if (o->max_shard_size && strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0)
+        cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written %s", o->to,
+                 is_folder(o->to) ? "without shards" : "as one file");
     if ((o->ranks.rank || (b->o.world.text && !cuts)) && !o->map_location)
         cli_warn(&b->o.cli, "--rank and --world stand for {rank} and {world} in --map-location, which was not given");
     if (o->map_device_objects && !o->map_location)

@@ -29,7 +29,8 @@ static const char fixes[] =
 /* Where a row has no text for --help, the next one goes on in its line. */
 const option_row option_table[] = {
     {"to", OPTION_TEXT, AT(migrate.to), MIGRATE, .help = "format of the target", .argument = "FORMAT",
-     .usage = "format of DST (default: by its suffix)", .words = "ckpt safetensors torch hf dcp dcp-hf same"},
+     .usage = "format of DST (default: by its suffix)",
+     .words = "ckpt safetensors torch hf dcp dcp-hf universal hf-trainer accelerate same"},
     {"from", OPTION_TEXT, AT(cli.from), BOTH & ~COMMAND(SCAN), .help = "do not tell the format from the content",
      .argument = "FORMAT", .words = formats},
     {"one", OPTION_FLAG, AT(one), BOTH & ~(COMMAND(SCAN) | COMMAND(DIFF)), .help = "all paths are one checkpoint",

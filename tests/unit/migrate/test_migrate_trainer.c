@@ -1,0 +1,241 @@
+/* A native file of a trainer in C as a checkpoint of the HF Trainer, and of accelerate: the files of each, the ids in the order of the
+ * groups, and what they could not resume from. */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "../migrate_setup.h"
+#include "../runner.h"
+
+#define OK(call) ck_assert_msg((call) >= 0, "%s: %s: %s", #call, err.object, err.message)
+
+enum { N = 3 };
+static const char *const names[N] = {"b.weight", "a.weight", "c.bias"}; /* the order of the groups */
+static float params[N][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}}, m[N][4] = {{.5f}, {.25f}, {.125f}}, v[N][4];
+static float masters[N][4] = {{1.1f}, {2.2f}, {3.3f}};
+static uint16_t halves[N][4];
+static int64_t step = 7, last_epoch = 7, extra = 3;
+static double lr = 0.5, decay[2] = {0.25, 0};
+
+typedef struct what {
+    bool half, no_optimizer, no_scheduler, extra, setting;
+} what;
+
+static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, void *data)
+{
+    static const int64_t shape = 4;
+    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+    d.name = name;
+    d.param = param;
+    d.role = role;
+    d.dtype = dtype;
+    d.ndim = 1;
+    d.shape = &shape;
+    d.data = data;
+    OK(ckpt_state_tensor(s, &d, &err));
+}
+
+static void bind_group(ckpt_state *s, const char *name, const char *const *own, size_t count, double *weight_decay)
+{
+    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
+    char key[80];
+    g.name = name;
+    g.params = own;
+    g.param_count = count;
+    OK(ckpt_state_group(s, &g, &err));
+    snprintf(key, sizeof key, "optimizer.groups.%s.lr", name);
+    OK(ckpt_state_f64(s, key, &lr, &err));
+    snprintf(key, sizeof key, "optimizer.groups.%s.weight_decay", name);
+    OK(ckpt_state_f64(s, key, weight_decay, &err));
+}
+
+static void save(const char *path, what w)
+{
+    ckpt_state *s = ckpt_state_new();
+    ckpt_save_options to = CKPT_SAVE_OPTIONS_INIT;
+    to.no_sync = true;
+    for (size_t i = 0; i < N; i++) {
+        bind(s, names[i], NULL, CKPT_ROLE_PARAM, w.half ? CKPT_BF16 : CKPT_F32,
+             w.half ? (void *)halves[i] : (void *)params[i]);
+        if (w.no_optimizer)
+            continue;
+        if (w.half)
+            bind(s, NULL, names[i], CKPT_ROLE_MASTER, CKPT_F32, masters[i]);
+        bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG, CKPT_F32, m[i]);
+        bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, v[i]);
+    }
+    if (!w.no_optimizer) {
+        bind_group(s, "0", names, 2, &decay[0]);
+        bind_group(s, "1", names + 2, 1, &decay[1]);
+    }
+    if (!w.no_scheduler)
+        OK(ckpt_state_i64(s, "scheduler.last_epoch", &last_epoch, &err));
+    OK(ckpt_state_i64(s, "step", &step, &err));
+    if (w.setting)
+        OK(ckpt_state_f64(s, "optimizer.scale", &lr, &err));
+    if (w.extra)
+        OK(ckpt_state_i64(s, "extra", &extra, &err));
+    OK(ckpt_save(s, path, &to, &err));
+    ckpt_state_free(s);
+}
+
+static ckpt_reader *made(what w, const char *to)
+{
+    save(at("n.safetensors"), w);
+    migrates(at("n.safetensors"), to, at("d"));
+    ckpt_reader *r = opened(at("d"));
+    ck_assert_str_eq(ckpt_reader_format(r), to);
+    return r;
+}
+
+static void holds(ckpt_reader *r, const char *name, const float *want)
+{
+    float is[4] = {0};
+    size_t i;
+    OK(ckpt_reader_find(r, name, strlen(name), &i, &err));
+    ck_assert_msg(ckpt_reader_tensor(r, i)->dtype == CKPT_F32, "%s", name);
+    OK(ckpt_reader_read(r, i, is, sizeof is, &err));
+    ck_assert_msg(memcmp(is, want, sizeof is) == 0, "%s has other values", name);
+}
+
+static const struct {
+    const char *to, *optimizer, *scheduler;
+} programs[] = {{"hf-trainer", "optimizer.pt", "scheduler.pt"}, {"accelerate", "optimizer.bin", "scheduler.bin"}};
+
+START_TEST(files)
+{
+    char path[100];
+    ckpt_reader *r = made((what){0}, programs[_i].to);
+    for (size_t i = 0; i < N; i++)
+        holds(r, names[i], params[i]);
+    ckpt_reader_close(r);
+    snprintf(path, sizeof path, "d/%s", programs[_i].optimizer);
+    r = opened(at(path));
+    const ckpt_value *root = ckpt_reader_root(r), *groups = ckpt_value_get(root, "param_groups");
+    ck_assert(groups && groups->item_count == 2);
+    for (int64_t id = 0; id < N; id++) {
+        const ckpt_value *ids = ckpt_value_get(groups->items[id / 2], "params");
+        ck_assert_int_eq(ids->items[id % 2]->integer, id);
+        snprintf(path, sizeof path, "state.%d.exp_avg", (int)id);
+        holds(r, path, m[id]);
+        snprintf(path, sizeof path, "state.%d.step", (int)id);
+        ck_assert_ptr_nonnull(find(r, path));
+    }
+    ck_assert(ckpt_value_get(groups->items[0], "weight_decay")->real == decay[0]);
+    ck_assert_ptr_null(ckpt_value_get(groups->items[0], "param_names"));
+    ckpt_reader_close(r);
+    snprintf(path, sizeof path, "d/%s", programs[_i].scheduler);
+    r = opened(at(path));
+    ck_assert_int_eq(ckpt_value_get(ckpt_reader_root(r), "last_epoch")->integer, last_epoch);
+    ckpt_reader_close(r);
+}
+END_TEST
+
+START_TEST(masters_are_the_weights)
+{
+    char path[100];
+    ckpt_reader *r = made((what){.half = true}, programs[_i].to);
+    for (size_t i = 0; i < N; i++)
+        holds(r, names[i], masters[i]);
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "weights-from-masters", NULL));
+    ckpt_reader_close(r);
+    snprintf(path, sizeof path, "d/%s", programs[_i].optimizer);
+    r = opened(at(path));
+    ck_assert_ptr_null(find(r, "state.0.master"));
+    ckpt_reader_close(r);
+}
+END_TEST
+
+static bool is_lost(const char *part)
+{
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        if (strcmp(f->code, "lost") == 0 && strstr(f->message, part))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(what_is_lost)
+{
+    struct stat st;
+    const char *to = programs[_i].to;
+    save(at("n.safetensors"), (what){.no_scheduler = true, .extra = true});
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_UNSUPPORTED);
+    ck_assert_int_ne(stat(at("d"), &st), 0);
+    ck_assert(is_lost("'extra'") && is_lost(_i ? "scheduler.bin" : "optimizer.pt and scheduler.pt together"));
+    options.lossy = true;
+    migrates(at("n.safetensors"), to, at("d"));
+}
+END_TEST
+
+START_TEST(refused)
+{
+    const char *to = programs[_i].to;
+    options.lossy = true;
+    save(at("n.safetensors"), (what){.no_optimizer = true});
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(err.message, "no optimizer"));
+    save(at("n.safetensors"), (what){0});
+    options.weights_only = true;
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_ARGUMENT);
+}
+END_TEST
+
+START_TEST(what_is_there_stays)
+{
+    struct stat st;
+    const char *to = programs[_i].to;
+    ckpt_reader_close(made((what){0}, to));
+    migrates(at("n.safetensors"), to, at("d")); /* such a checkpoint is replaced */
+    write_text(at("d/notes.txt"), "mine");
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_EXISTS);
+    ck_assert_int_eq(stat(at("d/notes.txt"), &st), 0);
+    ck_assert_int_eq(unlink(at("d/notes.txt")), 0);
+    ck_assert_int_eq(mkdir(at("d/mine"), 0777), 0);
+    ck_assert_int_eq(migrate(at("n.safetensors"), to, at("d")), CKPT_E_EXISTS);
+    ck_assert_int_eq(stat(at("d/mine"), &st), 0);
+}
+END_TEST
+
+START_TEST(settings_of_the_optimizer)
+{
+    save(at("n.safetensors"), (what){.setting = true});
+    ck_assert_int_eq(migrate(at("n.safetensors"), programs[_i].to, at("d")), CKPT_E_UNSUPPORTED);
+    ck_assert(is_lost("'scale' of the optimizer"));
+}
+END_TEST
+
+START_TEST(state_of_the_trainer)
+{
+    ckpt_reader *r = made((what){0}, "hf-trainer");
+    const ckpt_value *state = ckpt_value_get(ckpt_reader_root(r), "trainer_state.json");
+    ck_assert_int_eq(ckpt_value_get(state, "global_step")->integer, step);
+    ck_assert_ptr_nonnull(ckpt_value_get(ckpt_value_get(state, "stateful_callbacks"), "TrainerControl"));
+    ck_assert_ptr_nonnull(ckpt_report_find(report, "trainer-state-made", NULL));
+    ckpt_reader_close(r);
+    write_text(at("d/config.json"), "{\"model_type\": \"x\"}");
+    write_text(at("d/trainer_state.json"), "{\"global_step\": 7, \"own\": 1}");
+    migrates(at("d"), "hf-trainer", at("e")); /* its own goes along as it is */
+    ck_assert_ptr_null(ckpt_report_find(report, "trainer-state-made", NULL));
+    r = opened(at("e"));
+    ck_assert_ptr_nonnull(ckpt_value_get(ckpt_value_get(ckpt_reader_root(r), "trainer_state.json"), "own"));
+    ck_assert_ptr_nonnull(ckpt_value_get(ckpt_reader_root(r), "config.json"));
+    ckpt_reader_close(r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("migrate_trainer");
+    TCase *t = tcase_create("all");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, files, 0, 2);
+    tcase_add_loop_test(t, masters_are_the_weights, 0, 2);
+    tcase_add_loop_test(t, what_is_lost, 0, 2);
+    tcase_add_loop_test(t, refused, 0, 2);
+    tcase_add_loop_test(t, what_is_there_stays, 0, 2);
+    tcase_add_loop_test(t, settings_of_the_optimizer, 0, 2);
+    tcase_add_test(t, state_of_the_trainer);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
