@@ -7,6 +7,7 @@
 #include "format/dcp/write.h"
 #include "format/table.h"
 #include "migrate/out.h"
+#include "migrate/resume.h"
 #include "migrate/torch.h"
 
 enum { MOST_RANKS = 1 << 16 }; /* of a world */
@@ -147,27 +148,104 @@ static ckpt_status name_optimizer(ckpt__migration *m, const ckpt_value *optimize
     return *out ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
+/* ---- weights that were rounded: DeepSpeed, Megatron and llm.c train masters, FSDP2 the weights themselves */
+
+static const ckpt_value *master_of(const ckpt__migration *m, const ckpt_value *state)
+{
+    for (size_t i = 0; state->kind == CKPT_V_DICT && i < state->entry_count; i++) {
+        const ckpt_value *v = state->entries[i].value;
+        if (v->kind == CKPT_V_TENSOR && m->index->tensors[v->tensor].info.role == CKPT_ROLE_MASTER)
+            return v;
+    }
+    return NULL;
+}
+
+static const ckpt_value *without(ckpt__arena *a, const ckpt_value *dict, const ckpt_value *value)
+{
+    ckpt__made_dict d = {.arena = a};
+    for (size_t i = 0; i < dict->entry_count; i++)
+        if (dict->entries[i].value != value)
+            ckpt__made_put(&d, dict->entries[i].key, dict->entries[i].value);
+    return ckpt__made_finish(&d);
+}
+
+/* A dict with another value at a key. */
+static const ckpt_value *with(ckpt__arena *a, const ckpt_value *dict, const ckpt_value *was, const ckpt_value *is)
+{
+    ckpt__made_dict d = {.arena = a};
+    for (size_t i = 0; i < dict->entry_count; i++)
+        ckpt__made_put(&d, dict->entries[i].key, dict->entries[i].value == was ? is : dict->entries[i].value);
+    return ckpt__made_finish(&d);
+}
+
+/* Each master stands where the weight was, of which it is the exact value, and in no state. */
+static ckpt_status move_masters(ckpt__migration *m, const ckpt_value **model, const ckpt_value **state, ckpt_error *err)
+{
+    ckpt__arena *a = m->index->arena;
+    ckpt__made_dict weights = {.arena = a}, states = {.arena = a};
+    ckpt__hash *of = ckpt__hash_new((*state)->entry_count);
+    size_t moved = 0, at;
+    bool ok = of != NULL;
+    for (size_t i = 0; ok && i < (*state)->entry_count; i++) {
+        const ckpt_entry *e = &(*state)->entries[i];
+        if (e->key->kind == CKPT_V_STR && master_of(m, e->value))
+            ok = ckpt__hash_put(of, e->key->text.data, e->key->text.size, i, NULL) >= 0;
+    }
+    bool *gone = ok ? calloc((*state)->entry_count + 1, sizeof *gone) : NULL;
+    for (size_t i = 0; gone && i < (*model)->entry_count; i++) {
+        const ckpt_entry *e = &(*model)->entries[i];
+        const ckpt_value *v = e->value;
+        if (e->key->kind == CKPT_V_STR && v->kind == CKPT_V_TENSOR &&
+            ckpt__hash_get(of, e->key->text.data, e->key->text.size, &at)) {
+            m->ledger.rows[v->tensor].fate = CKPT__FATE_TIED;
+            v = master_of(m, (*state)->entries[at].value);
+            m->index->tensors[v->tensor].info.name = e->key->text;
+            gone[at] = true;
+            moved++;
+        }
+        ckpt__made_put(&weights, e->key, v);
+    }
+    for (size_t i = 0; gone && i < (*state)->entry_count; i++) {
+        const ckpt_entry *e = &(*state)->entries[i];
+        ckpt__made_put(&states, e->key, gone[i] ? without(a, e->value, master_of(m, e->value)) : e->value);
+    }
+    ok = gone != NULL;
+    free(gone);
+    ckpt__hash_free(of);
+    const ckpt_value *own = ckpt__made_finish(&weights), *left = ckpt__made_finish(&states);
+    if (!ok || !own || !left)
+        return ckpt__migration_no_memory(err);
+    if (!moved)
+        return CKPT_OK;
+    *model = own;
+    *state = left;
+    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "weights-from-masters", (ckpt_str){NULL, 0}, err,
+                                "%zu weights are written as their float32 masters, of which they were rounded", moved);
+}
+
 ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt_value *root = m->root, *optimizer = ckpt_value_get(root, "optimizer"), *named = NULL;
+    const ckpt_value *root = m->root, *optimizer = ckpt__at(root, "optimizer"), *model = ckpt__at(root, "model"),
+                     *named = NULL;
     ckpt__arena *a = m->index->arena;
     if (m->options.weights_only || (!m->tree && !ckpt__format_of(m->from)->canonical)) { /* the model's tensors alone */
-        const ckpt_entry model = {ckpt__value_str(a, "model", 5), root};
-        m->root = model.key ? ckpt__value_dict(a, &model, 1) : NULL;
-        return m->root ? CKPT_OK : ckpt__migration_no_memory(err);
+        ckpt__made_dict d = {.arena = a};
+        ckpt__made_put_as(&d, "model", root);
+        return (m->root = ckpt__made_finish(&d)) ? CKPT_OK : ckpt__migration_no_memory(err);
     }
-    if (!optimizer || !ckpt__is_list(ckpt_value_get(optimizer, "param_groups")) || !ckpt_value_get(optimizer, "state"))
+    if (!ckpt__is_list(ckpt__at(optimizer, "param_groups")) || !ckpt__at(optimizer, "state"))
         return CKPT_OK;
     ckpt_status status = name_optimizer(m, optimizer, &named, err);
-    ckpt_entry *entries = ckpt__arena_array(a, root->entry_count + 1, sizeof *entries);
-    for (size_t i = 0; status == CKPT_OK && entries && i < root->entry_count; i++) {
-        entries[i] = root->entries[i];
-        if (entries[i].value == optimizer)
-            entries[i].value = named;
-    }
-    if (status == CKPT_OK)
-        m->root = entries ? ckpt__value_dict(a, entries, root->entry_count) : NULL;
-    return status < 0 || m->root ? status : ckpt__migration_no_memory(err);
+    const ckpt_value *weights = model, *states = ckpt__at(named, "state"), *was = states;
+    if (status == CKPT_OK && model && model->kind == CKPT_V_DICT)
+        status = move_masters(m, &weights, &states, err);
+    if (status < 0)
+        return status;
+    const ckpt_value *own = with(a, named, was, states);
+    root = own ? with(a, root, optimizer, own) : NULL;
+    root = root && weights != model ? with(a, root, model, weights) : root;
+    m->root = root;
+    return root ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 /* ---- files */

@@ -143,6 +143,30 @@ def save_zero(world):
         torch.save(losses, "zero.losses")
 
 
+def save_rounded(world):
+    """ZeRO stage 2 in bfloat16: the weights are rounded from masters."""
+    net = made()
+    opt, _ = optimizer_of(net)
+    config = dict(train_micro_batch_size_per_gpu=1, zero_allow_untested_optimizer=True, zero_force_ds_cpu_optimizer=False, bf16=dict(enabled=True),
+                  steps_per_print=10 ** 9, zero_optimization=dict(stage=2))
+    engine, *_ = deepspeed.initialize(model=net, optimizer=opt, config=config)
+    for _ in range(STEPS):
+        engine.backward(engine(torch.arange(5)).float().square().mean())
+        engine.step()
+    engine.save_checkpoint("rounded")
+
+
+def masters():
+    """They are the weights of the distributed checkpoint, and in none of its states."""
+    done = checks.run(MIGRATE, "--to", "dcp", "--verify", "rounded", "rounded-dcp")
+    check("masters: said, and read back", done.returncode == 0 and "weights-from-masters" in done.stdout, done.stdout + done.stderr)
+    was = {t["name"]: t["crc32"] for t in ask(INSPECT, "list", "--json", "--checksum", "rounded")[1].get("tensors", [])}
+    got = {t["name"]: t["crc32"] for t in ask(INSPECT, "list", "--json", "--checksum", "rounded-dcp")[1].get("tensors", [])}
+    want = {n[len("optimizer."):-len(".fp32")]: c for n, c in was.items() if n.endswith(".fp32")}
+    check("masters: each is a weight", len(want) == 7 and all(got.get(f"model.{n}") == c for n, c in want.items()), (want, got))
+    check("masters: in no state", not [n for n in got if n.endswith((".fp32", ".master"))], list(got))
+
+
 # ---------------------------------------------------------------- the loads
 
 def constant(source):
@@ -225,7 +249,7 @@ def one_rank(rank, world, port, what, *args):
         "-v" in sys.argv or (os.dup2(quiet.fileno(), 1), os.dup2(quiet.fileno(), 2))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     torch.set_num_threads(1)
-    if what is save_zero:
+    if what in (save_zero, save_rounded):
         deepspeed.init_distributed("gloo", rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo", rank=rank, world_size=world)
@@ -258,7 +282,7 @@ def written(source, path, world):
     status, doc = ask(INSPECT, "verify", "--json", out)
     check(f"{what}: verified", status == 0 and doc["ok"], doc)
     status, doc = ask(INSPECT, "diff", "--json", path, out)
-    other = [t for t in doc.get("tensors", []) if t["status"] not in ("same", "second-name")]
+    other = [t for t in doc.get("tensors", []) if t["status"] not in ("same", "second-name") and not t["name"].endswith(".fp32")]   # they are the weights
     check(f"{what}: the same tensors", status in (0, 1) and not other, other[:3])
     changed = [v for v in doc.get("scalars", []) if ".params." not in v["name"] and "param_names" not in v["name"]]
     check(f"{what}: the same values", not changed, changed[:3])
@@ -288,6 +312,9 @@ def all_of_it():
             sources["zero"], truth["zero"] = "zero", torch.load("zero.losses")
             done = checks.run(MIGRATE, "--to", "torch", "zero", "zero.pt")
             check("zero: as one file", done.returncode == 0, done.stderr)
+        with section("masters"):
+            ranks(2, save_rounded, 2)
+            masters()
     folders = {(s, w): written(s, path, w) for s, path in sources.items() for w in (1, 3, 4)}
     whole = {"alone": "alone.pt", "ours": "alone.pt", "zero": "zero.pt"}
     jobs = {}

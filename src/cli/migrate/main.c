@@ -324,9 +324,22 @@ static int failed(job *b, const ckpt_report *report, const ckpt_error *err)
 /* What was done on the way, other than to a tensor. */
 static bool is_deed(const job *b, const ckpt_finding *f)
 {
-    static const char *const deeds[] = {"fix",       "plain",    "resolved",     "reordered", "tied",
-                                        "left-out",  "cut-out",  "order-stated", "replaced",  "tags-dropped",
-                                        "step-made", "one-rank", "adapter",      "rank-state"};
+    static const char *const deeds[] = {"fix",
+                                        "plain",
+                                        "resolved",
+                                        "reordered",
+                                        "tied",
+                                        "left-out",
+                                        "cut-out",
+                                        "order-stated",
+                                        "replaced",
+                                        "tags-dropped",
+                                        "step-made",
+                                        "one-rank",
+                                        "adapter",
+                                        "rank-state",
+                                        "weights-from-masters",
+                                        "trainer-state-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
     if (b->options.weights_only && strcmp(f->code, "plain") == 0)
