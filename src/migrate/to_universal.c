@@ -386,18 +386,20 @@ static bool is_reserved(ckpt_str key)
     return false;
 }
 
-/* The tensors of a value are read back below its key. */
+/* The tensors of a value are read back below its key; one that has several places, at the first. */
 typedef struct expecting {
     universal *u;
     ckpt_str key;
+    bool *met; /* one a tensor */
 } expecting;
 
 static int expect_one(void *ctx, const ckpt_visit *visit)
 {
     const expecting *x = ctx;
     const ckpt_value *v = visit->value;
-    if (v->kind != CKPT_V_TENSOR || visit->cycle || visit->inside)
+    if (v->kind != CKPT_V_TENSOR || visit->cycle || visit->inside || x->met[v->tensor])
         return CKPT_OK;
+    x->met[v->tensor] = true;
     ckpt_str name = visit->name.size
                         ? ckpt__arena_join(x->u->arena, x->key, ckpt__s("."),
                                            ckpt__arena_str(x->u->arena, visit->name.data, visit->name.size))
@@ -411,12 +413,12 @@ static ckpt_status put_client_state(universal *u, ckpt__made_dict *d)
     const ckpt_value *root = u->m->root;
     const ckpt__sharded by = ckpt__format_of(u->m->from)->sharded;
     const bool own = by == CKPT__SHARDED_DEEPSPEED || by == CKPT__SHARDED_UNIVERSAL;
-    bool skipped = false;
-    ckpt_status status = CKPT_OK;
+    bool skipped = false, *met = calloc(u->m->index->tensor_count + 1, sizeof *met);
+    ckpt_status status = met ? CKPT_OK : no_memory(u);
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_entry *e = &root->entries[i];
         const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){NULL, 0};
-        expecting x = {u, key};
+        expecting x = {u, key, met};
         skipped |= ckpt__str_is(key, "skipped_steps");
         if (ckpt__str_is(key, "model") && e->value == u->parts.model)
             continue;
@@ -433,6 +435,7 @@ static ckpt_status put_client_state(universal *u, ckpt__made_dict *d)
         if (key.data)
             status = (ckpt_status)ckpt_value_walk(e->value, 0, expect_one, &x, u->err);
     }
+    free(met);
     if (!skipped)
         ckpt__made_put_as(d, "skipped_steps", ckpt__value_int(u->arena, 0));
     return status;

@@ -73,7 +73,9 @@ def source(folder, alike):
     losses = []
     for step in range(BEFORE + AFTER):
         if step == BEFORE:
-            torch.save(dict(model=net.state_dict(), optimizer=opt.state_dict(), scheduler=scheduler.state_dict(), step=BEFORE, note=dict(order=[4, 1])), folder + ".pt")
+            best = torch.tensor(0.5)            # one tensor in two places, as Lightning's callbacks have it
+            torch.save(dict(model=net.state_dict(), optimizer=opt.state_dict(), scheduler=scheduler.state_dict(), step=BEFORE, note=dict(order=[4, 1]),
+                            callbacks=dict(best=best, kth=best)), folder + ".pt")
         loss = loss_of(net, step)
         opt.zero_grad()
         loss.backward()
@@ -312,7 +314,7 @@ def goes_on(folder, alike, steps=AFTER):
 def of_accelerate(work):
     base = f"{work}/plain-acc"
     losses, last = source(base, False)
-    to("accelerate", "a file of torch, for accelerate", base + ".pt", base, lost=["'note'"])
+    to("accelerate", "a file of torch, for accelerate", base + ".pt", base, lost=["'note'", "'callbacks'"])
     got, now = goes_on(base, False)
     check("a file of torch, for accelerate: losses and parameters are the run's", got == losses and same(now, last), f"{got}, not {losses}")
     zero = f"{work}/zero1-None"                                  # fp32, of two ranks, whose groups are alike
