@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "engine/stream.h"
 #include "model/training.h"
 #include "model/value_path.h"
 
@@ -195,6 +196,33 @@ static void find_step(ckpt__migration *m)
             m->from->step = steps[k]->integer;
 }
 
+/* Where nothing else says it: the optimizer's parameters have counted so many, each the same. */
+static ckpt_status count_step(readying *r)
+{
+    enum { MOST = 64 };
+    ckpt__migration *m = r->m;
+    double step = -1, own;
+    size_t count = 0;
+    bool alike = true, read = false;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && m->from->step < 0 && alike && count < MOST && i < m->from->tensor_count;
+         i++) {
+        if (m->from->tensors[i].info.role != CKPT_ROLE_STEP || ckpt__stays_behind(m, i))
+            continue;
+        status = ckpt__read_number(m->reader->source, m->from, i, true, &own, &read, r->err);
+        alike = status == CKPT_OK && read && (!count++ || own == step);
+        step = own;
+    }
+    if (status < 0 || !count || !alike || step < 0 || step > 1e12 || step != (double)(int64_t)step)
+        return status;
+    m->from->step = (int64_t)step;
+    return ckpt__migration_note(
+        m, CKPT_SEVERITY_WARNING, "step-from-optimizer", (ckpt_str){NULL, 0}, r->err,
+        "nothing in the checkpoint but its optimizer says which step it is of: each of its parameters "
+        "has counted %lld",
+        (long long)m->from->step);
+}
+
 ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err)
 {
     readying r = {.m = m, .by_name = ckpt__hash_new(64), .err = err};
@@ -202,6 +230,9 @@ ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK) {
         find_entries(&r);
         find_step(m);
+        status = count_step(&r);
+    }
+    if (status == CKPT_OK) {
         status = make_steps(&r);
     }
     if (status == CKPT_OK)

@@ -6,6 +6,7 @@ behind it are those of the run that was never migrated.
 usage: resume_dirs.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
 import contextlib
+import json
 import os
 import sys
 
@@ -286,6 +287,12 @@ def hf_trainer(work):
     check("a ckpt file is made", done.returncode == 0, done.stderr)
     to("hf-trainer", "a ckpt file", f"{work}/n.safetensors", f"{work}/from-ckpt")
     check("a ckpt file: bit-equal after more steps", same(trained(f"{work}/r3", f"{work}/from-ckpt"), want))
+    # Where nothing says the step, the optimizer has counted it.
+    torch.save({k: v for k, v in plain.items() if k != "global_step"}, f"{work}/no-step.pt")
+    done = to("hf-trainer", "no step", f"{work}/no-step.pt", f"{work}/counted")
+    check("no step: what the optimizer counted, and that is said", "step-from-optimizer" in done.stderr and
+          json.load(open(f"{work}/counted/trainer_state.json"))["global_step"] == BEFORE, done.stderr)
+    check("no step: bit-equal after more steps", same(trained(f"{work}/r4", f"{work}/counted"), want))
     # Without a scheduler the Trainer would begin with a new optimizer, without a word.
     del plain["lr_scheduler"]
     torch.save(plain, f"{work}/no-scheduler.pt")
