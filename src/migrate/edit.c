@@ -102,6 +102,28 @@ ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, 
     return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, err);
 }
 
+ckpt_status ckpt__make_step(ckpt__migration *m, ckpt_str param, int64_t step, size_t *at, ckpt_error *err)
+{
+    ckpt__canon *c = m->canon;
+    const bool more = *at == SIZE_MAX;
+    const size_t number = more ? c->count : *at;
+    ckpt_str name = ckpt__arena_join(m->from->arena, ckpt__s("optimizer."), param, ckpt__s(".step"));
+    ckpt_status status = ckpt__add_step(m, name, name, step, err);
+    if (status < 0)
+        return status;
+    c->entries[number] = (ckpt__canon_entry){.name = name,
+                                             .own = name,
+                                             .tensor = m->from->tensor_count - 1,
+                                             .param = param,
+                                             .state_key = ckpt__s("step"),
+                                             .role = CKPT_ROLE_STEP,
+                                             .is_tensor = true};
+    if (more && ckpt__hash_put(c->by_name, name.data, name.size, c->count++, NULL) < 0)
+        return ckpt__migration_no_memory(err);
+    *at = number;
+    return CKPT_OK;
+}
+
 /* ---- what a value is */
 
 size_t ckpt__tensor_end(const ckpt__index *x, size_t i)

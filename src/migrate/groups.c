@@ -224,25 +224,9 @@ static ckpt_status find_losses(grouper *g, bool *said)
 
 static ckpt_status make_step(grouper *g, owner *o, int64_t step)
 {
-    const ckpt__index *x = g->m->from;
-    ckpt__canon *c = g->m->canon;
-    ckpt_str name = ckpt__arena_join(x->arena, ckpt__s(head), o->name, ckpt__s(".step"));
-    ckpt_status status = ckpt__add_step(g->m, name, name, step, g->err);
-    if (status < 0)
-        return status;
-    size_t at = o->step == SIZE_MAX ? c->count : o->step;
-    c->entries[at] = (ckpt__canon_entry){.name = name,
-                                         .own = name,
-                                         .tensor = x->tensor_count - 1,
-                                         .param = o->name,
-                                         .state_key = ckpt__s("step"),
-                                         .role = CKPT_ROLE_STEP,
-                                         .is_tensor = true};
-    if (at == c->count && ckpt__hash_put(c->by_name, name.data, name.size, c->count++, NULL) < 0)
-        return ckpt__migration_no_memory(g->err);
-    o->step = at;
-    g->made++;
-    return CKPT_OK;
+    ckpt_status status = ckpt__make_step(g->m, o->name, step, &o->step, g->err);
+    g->made += status == CKPT_OK;
+    return status;
 }
 
 /* For a step of each. */

@@ -280,6 +280,8 @@ ckpt_status ckpt__edit_dicts(ckpt__migration *m, ckpt__dict_fn fn, void *ctx, ck
 /* torch counts steps in a float32 of its own for each parameter: the source's last tensor is one from now on. name.data NULL: no
  * memory. */
 ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, int64_t step, ckpt_error *err);
+/* The same, under its canonical name: entry *at is it from now on, or where *at is SIZE_MAX a new one, for which there is room. */
+ckpt_status ckpt__make_step(ckpt__migration *m, ckpt_str param, int64_t step, size_t *at, ckpt_error *err);
 /* Tensor `i` and its parts are the tensors [i, end). */
 size_t ckpt__tensor_end(const ckpt__index *index, size_t i);
 /* Has the tensor a name of its own, and no path in the value tree? */

@@ -142,27 +142,9 @@ static int64_t step_of(const readying *r, const owner *o)
 
 static ckpt_status make_step(readying *r, owner *o)
 {
-    const ckpt__index *x = r->m->from;
-    ckpt__canon *c = r->m->canon;
     const int64_t step = step_of(r, o);
-    if (!is_exact(step))
-        return CKPT_OK; /* the files say what is missing */
-    ckpt_str name = ckpt__arena_join(x->arena, ckpt__s(head), o->name, ckpt__s(step_tail));
-    ckpt_status status = ckpt__add_step(r->m, name, name, step, r->err);
-    if (status < 0)
-        return status;
-    const size_t at = o->step == SIZE_MAX ? c->count : o->step;
-    c->entries[at] = (ckpt__canon_entry){.name = name,
-                                         .own = name,
-                                         .tensor = x->tensor_count - 1,
-                                         .param = o->name,
-                                         .state_key = ckpt__s("step"),
-                                         .role = CKPT_ROLE_STEP,
-                                         .is_tensor = true};
-    if (at == c->count && ckpt__hash_put(c->by_name, name.data, name.size, c->count++, NULL) < 0)
-        return ckpt__migration_no_memory(r->err);
-    o->step = at;
-    return CKPT_OK;
+    return is_exact(step) ? ckpt__make_step(r->m, o->name, step, &o->step, r->err)
+                          : CKPT_OK; /* the files say what is missing */
 }
 
 static ckpt_status make_steps(readying *r)

@@ -124,7 +124,7 @@ static ckpt_status migrate(const char *to, const char *dst, bool cast, bool veri
     o.verify = verify;
     o.salvage = salvage;
     o.target_world = world;
-    o.threads = world % 4; /* any number makes the same */
+    o.threads = world % 4;                               /* any number makes the same */
     o.max_shard_size = strcmp(to, "hf") == 0 ? 9000 : 0; /* several files, and so windows of several */
     give_reader(opened, source->index);
     return ckpt_migrate(".", dst, &o, NULL, &err);

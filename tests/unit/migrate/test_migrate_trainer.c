@@ -3,10 +3,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "../migrate_setup.h"
-#include "../runner.h"
-
-#define OK(call) ck_assert_msg((call) >= 0, "%s: %s: %s", #call, err.object, err.message)
+#include "bound_adam.h"
 
 enum { N = 3 };
 static const char *const names[N] = {"b.weight", "a.weight", "c.bias"}; /* the order of the groups */
@@ -19,34 +16,6 @@ static double lr = 0.5, decay[2] = {0.25, 0};
 typedef struct what {
     bool half, no_optimizer, no_scheduler, extra, setting;
 } what;
-
-static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, void *data)
-{
-    static const int64_t shape = 4;
-    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
-    d.name = name;
-    d.param = param;
-    d.role = role;
-    d.dtype = dtype;
-    d.ndim = 1;
-    d.shape = &shape;
-    d.data = data;
-    OK(ckpt_state_tensor(s, &d, &err));
-}
-
-static void bind_group(ckpt_state *s, const char *name, const char *const *own, size_t count, double *weight_decay)
-{
-    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
-    char key[80];
-    g.name = name;
-    g.params = own;
-    g.param_count = count;
-    OK(ckpt_state_group(s, &g, &err));
-    snprintf(key, sizeof key, "optimizer.groups.%s.lr", name);
-    OK(ckpt_state_f64(s, key, &lr, &err));
-    snprintf(key, sizeof key, "optimizer.groups.%s.weight_decay", name);
-    OK(ckpt_state_f64(s, key, weight_decay, &err));
-}
 
 static void save(const char *path, what w)
 {
@@ -64,8 +33,8 @@ static void save(const char *path, what w)
         bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, v[i]);
     }
     if (!w.no_optimizer) {
-        bind_group(s, "0", names, 2, &decay[0]);
-        bind_group(s, "1", names + 2, 1, &decay[1]);
+        bind_group(s, "0", names, 2, &lr, &decay[0]);
+        bind_group(s, "1", names + 2, 1, &lr, &decay[1]);
     }
     if (!w.no_scheduler)
         OK(ckpt_state_i64(s, "scheduler.last_epoch", &last_epoch, &err));

@@ -2,10 +2,7 @@
  * resume from is refused, or said. */
 #include <stdlib.h>
 #include <sys/stat.h>
-#include "../migrate_setup.h"
-#include "../runner.h"
-
-#define OK(call) ck_assert_msg((call) >= 0, "%s: %s: %s", #call, err.object, err.message)
+#include "bound_adam.h"
 
 enum { N = 3 };
 static const char *const names[N] = {"b.weight", "a.weight", "odd/weight"};
@@ -19,34 +16,6 @@ typedef struct what {
     size_t count; /* parameters */
     bool half, master, no_step, no_moments_of_b, momentum_of_b, two_groups, buffer;
 } what;
-
-static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, ckpt_dtype dtype, void *data)
-{
-    static const int64_t shape = 4;
-    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
-    d.name = name;
-    d.param = param;
-    d.role = role;
-    d.dtype = dtype;
-    d.ndim = 1;
-    d.shape = &shape;
-    d.data = data;
-    OK(ckpt_state_tensor(s, &d, &err));
-}
-
-static void bind_group(ckpt_state *s, const char *name, const char *const *own, size_t count, double *weight_decay)
-{
-    ckpt_group_desc g = CKPT_GROUP_DESC_INIT;
-    char key[80];
-    g.name = name;
-    g.params = own;
-    g.param_count = count;
-    OK(ckpt_state_group(s, &g, &err));
-    snprintf(key, sizeof key, "optimizer.groups.%s.lr", name);
-    OK(ckpt_state_f64(s, key, &lr, &err));
-    snprintf(key, sizeof key, "optimizer.groups.%s.weight_decay", name);
-    OK(ckpt_state_f64(s, key, weight_decay, &err));
-}
 
 static void save(const char *path, what w)
 {
@@ -66,9 +35,9 @@ static void save(const char *path, what w)
     }
     if (w.buffer)
         bind(s, "seen", NULL, CKPT_ROLE_BUFFER, CKPT_F32, buffer);
-    bind_group(s, "0", names, w.two_groups ? 1 : w.count, &decay[0]);
+    bind_group(s, "0", names, w.two_groups ? 1 : w.count, &lr, &decay[0]);
     if (w.two_groups)
-        bind_group(s, "1", names + 1, w.count - 1, &decay[1]);
+        bind_group(s, "1", names + 1, w.count - 1, &lr, &decay[1]);
     if (!w.no_step)
         OK(ckpt_state_i64(s, "step", &step, &err));
     OK(ckpt_save(s, path, &to, &err));
