@@ -78,7 +78,7 @@ static void compare_below(uint64_t seed, const char *path, const char *below, bo
     ck_assert_uint_eq(ckpt_reader_tensor_count(r), tensor_count);
     for (size_t i = 0; i < tensor_count; i++) {
         const made *m = &tensors[i];
-        char name[20];
+        char name[60];
         bool uses = false;
         size_t at, n = expect_elements(m, cast, UINT32_MAX, want, &uses);
         snprintf(name, sizeof name, "%st%zu", below, i);

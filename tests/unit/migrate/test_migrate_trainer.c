@@ -78,7 +78,7 @@ START_TEST(files)
         holds(r, names[i], params[i]);
     ckpt_reader_close(r);
     snprintf(path, sizeof path, "d/%s", programs[_i].optimizer);
-    r = opened(at(path));
+    r = opened(at("%s", path));
     const ckpt_value *root = ckpt_reader_root(r), *groups = ckpt_value_get(root, "param_groups");
     ck_assert(groups && groups->item_count == 2);
     for (int64_t id = 0; id < N; id++) {
@@ -93,7 +93,7 @@ START_TEST(files)
     ck_assert_ptr_null(ckpt_value_get(groups->items[0], "param_names"));
     ckpt_reader_close(r);
     snprintf(path, sizeof path, "d/%s", programs[_i].scheduler);
-    r = opened(at(path));
+    r = opened(at("%s", path));
     ck_assert_int_eq(ckpt_value_get(ckpt_reader_root(r), "last_epoch")->integer, last_epoch);
     ckpt_reader_close(r);
 }
@@ -108,7 +108,7 @@ START_TEST(masters_are_the_weights)
     ck_assert_ptr_nonnull(ckpt_report_find(report, "weights-from-masters", NULL));
     ckpt_reader_close(r);
     snprintf(path, sizeof path, "d/%s", programs[_i].optimizer);
-    r = opened(at(path));
+    r = opened(at("%s", path));
     ck_assert_ptr_null(find(r, "state.0.master"));
     ckpt_reader_close(r);
 }
