@@ -74,7 +74,7 @@ static void is_there(const char *name)
     struct stat st;
     char path[300];
     snprintf(path, sizeof path, "u/global_step7_universal/%s", name);
-    ck_assert_msg(stat(at(path), &st) == 0, "%s is not there", path);
+    ck_assert_msg(stat(at("%s", path), &st) == 0, "%s is not there", path);
 }
 
 START_TEST(folders)
