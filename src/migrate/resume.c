@@ -250,7 +250,26 @@ const ckpt_value *ckpt__made_finish(ckpt__made_dict *d)
     return v;
 }
 
+const ckpt_value *ckpt__made_without(ckpt__arena *a, const ckpt_value *dict, const ckpt_value *value)
+{
+    ckpt__made_dict d = {.arena = a};
+    for (size_t i = 0; i < dict->entry_count; i++)
+        if (dict->entries[i].value != value)
+            ckpt__made_put(&d, dict->entries[i].key, dict->entries[i].value);
+    return ckpt__made_finish(&d);
+}
+
 /* ---- the optimizer of the target's tree */
+
+const ckpt_value *ckpt__master_in(const ckpt__migration *m, const ckpt_value *state)
+{
+    for (size_t i = 0; state && i < state->entry_count; i++) {
+        const ckpt_value *v = state->entries[i].value;
+        if (v->kind == CKPT_V_TENSOR && m->index->tensors[v->tensor].info.role == CKPT_ROLE_MASTER)
+            return v;
+    }
+    return NULL;
+}
 
 const ckpt_value *ckpt__at(const ckpt_value *dict, const char *key)
 {

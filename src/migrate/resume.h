@@ -29,6 +29,9 @@ void ckpt__made_put(ckpt__made_dict *d, const ckpt_value *key, const ckpt_value 
 void ckpt__made_put_as(ckpt__made_dict *d, const char *key, const ckpt_value *value);
 const ckpt_value *ckpt__made_finish(ckpt__made_dict *d); /* NULL: memory was short */
 
+const ckpt_value *ckpt__made_without(ckpt__arena *a, const ckpt_value *dict,
+                                     const ckpt_value *value); /* NULL likewise */
+
 /* A parameter of the optimizer in m->root. */
 typedef struct ckpt__trained {
     ckpt_str name;
@@ -46,6 +49,8 @@ typedef struct ckpt__trained_parts {
 } ckpt__trained_parts;
 ckpt_status ckpt__trained_take(const ckpt__migration *m, ckpt__trained_parts *out, ckpt_error *err);
 void ckpt__trained_free(ckpt__trained_parts *o);
+/* The master among the tensors of a parameter's state (NULL: it has none); NULL: there is none. */
+const ckpt_value *ckpt__master_in(const ckpt__migration *m, const ckpt_value *state);
 
 /* The value at a key of a dict that has any bytes; NULL: there is none. */
 const ckpt_value *ckpt__at(const ckpt_value *dict, const char *key);

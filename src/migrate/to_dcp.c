@@ -1,5 +1,6 @@
-/* migrate/to_dcp.c - a distributed checkpoint of PyTorch (DCP), or one of the weights alone in safetensors. Of the former: the dict of a torch file, with the optimizer by the names of its
- * parameters, as torch.distributed.checkpoint.state_dict.get_state_dict gives it and set_state_dict takes it. */
+/* migrate/to_dcp.c - a distributed checkpoint of PyTorch (DCP), or one of the weights alone in safetensors. The former has the dict of a
+ * torch file, with the optimizer by the names of its parameters: torch.distributed.checkpoint.state_dict.get_state_dict gives it so, and
+ * set_state_dict takes it. */
 #include "migrate/migration.h"
 
 #include <stdio.h>
@@ -20,42 +21,20 @@ static const ckpt_value *names_of(const ckpt_value *group)
     return ckpt__is_list(names) && ckpt__is_list(params) && names->item_count == params->item_count ? names : NULL;
 }
 
-/* Numbers of parameters -> their names, of all groups: names[number], heap. */
-static ckpt_status find_names(ckpt__migration *m, const ckpt_value *groups, const ckpt_value ***out, size_t *count,
-                              ckpt_error *err)
+static ckpt_status check_names(const ckpt__migration *m, const ckpt_value *groups, ckpt_error *err)
 {
-    const ckpt_value **names = NULL;
-    size_t capacity = 0, n = 0;
-    for (size_t g = 0; g < groups->item_count; g++) {
-        const ckpt_value *params = ckpt_value_get(groups->items[g], "params"), *own = names_of(groups->items[g]);
-        for (size_t i = 0; params && i < params->item_count; i++) {
-            const ckpt_value *id = params->items[i];
-            if (!own || id->kind != CKPT_V_INT || id->integer < 0 || own->items[i]->kind != CKPT_V_STR) {
-                free(names);
-                return ckpt__fail(
-                    err, CKPT_E_MISMATCH, m->src,
-                    "group %zu of its optimizer does not name its parameters, and a distributed checkpoint "
-                    "has an optimizer by names: give them (--param-names), or leave it out "
-                    "(--weights-only)",
-                    g);
-            }
-            size_t at = (size_t)id->integer;
-            if (at > m->index->tensor_count || !ckpt__grow(&names, &capacity, at + 1, sizeof *names)) {
-                free(names);
-                return ckpt__migration_no_memory(err);
-            }
-            for (; n <= at; n++)
-                names[n] = NULL;
-            names[at] = own->items[i];
-        }
-    }
-    *out = names;
-    *count = n;
+    for (size_t g = 0; g < groups->item_count; g++)
+        if (!names_of(groups->items[g]))
+            return ckpt__fail(
+                err, CKPT_E_MISMATCH, m->src,
+                "group %zu of its optimizer does not name its parameters, and a distributed checkpoint has an "
+                "optimizer by names: give them (--param-names), or leave it out (--weights-only)",
+                g);
     return CKPT_OK;
 }
 
-/* What torch's Adam and AdamW have of each group (torch 2.13), and get_state_dict asks a checkpoint for: torch loads none of it where one is
- * missing, unless it may. */
+/* torch's Adam and AdamW (2.13) have these settings in each group, and get_state_dict asks a checkpoint for all of them. torch refuses a
+ * checkpoint that lacks one, unless its planner may load a part. */
 static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ckpt_error *err)
 {
     static const char *const asked[] = {
@@ -82,36 +61,20 @@ static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ck
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-static ckpt_value *name_states(ckpt__arena *a, const ckpt_value *state, const ckpt_value **names, size_t count)
-{
-    ckpt_entry *entries = ckpt__arena_array(a, state->entry_count + 1, sizeof *entries);
-    for (size_t i = 0; entries && i < state->entry_count; i++) {
-        const ckpt_value *key = state->entries[i].key;
-        bool numbered = key->kind == CKPT_V_INT && key->integer >= 0 && (uint64_t)key->integer < count;
-        entries[i] = state->entries[i];
-        if (numbered && names[key->integer])
-            entries[i].key = names[key->integer];
-    }
-    return entries ? ckpt__value_dict(a, entries, state->entry_count) : NULL;
-}
-
 /* With the names in the place of the numbers. */
-static ckpt_value *name_group(ckpt__arena *a, const ckpt_value *group)
+static const ckpt_value *name_group(ckpt__arena *a, const ckpt_value *group)
 {
-    ckpt_entry *entries = ckpt__arena_array(a, group->entry_count + 1, sizeof *entries);
-    size_t n = 0;
-    for (size_t i = 0; entries && i < group->entry_count; i++) {
-        ckpt_entry e = group->entries[i];
-        if (e.key->kind == CKPT_V_STR && ckpt__str_is(e.key->text, "param_names"))
-            continue;
-        if (e.key->kind == CKPT_V_STR && ckpt__str_is(e.key->text, "params"))
-            e.value = names_of(group);
-        entries[n++] = e;
-    }
-    return entries ? ckpt__value_dict(a, entries, n) : NULL;
+    const ckpt_value *numbers = ckpt__at(group, "params"), *names = names_of(group);
+    ckpt__made_dict d = {.arena = a};
+    for (size_t i = 0; i < group->entry_count; i++)
+        if (group->entries[i].value == numbers)
+            ckpt__made_put(&d, group->entries[i].key, names);
+        else if (group->entries[i].value != names)
+            ckpt__made_put(&d, group->entries[i].key, group->entries[i].value);
+    return ckpt__made_finish(&d);
 }
 
-static ckpt_value *name_groups(ckpt__arena *a, const ckpt_value *groups)
+static const ckpt_value *name_groups(ckpt__arena *a, const ckpt_value *groups)
 {
     const ckpt_value **items = ckpt__arena_array(a, groups->item_count + 1, sizeof(ckpt_value *));
     for (size_t i = 0; items && i < groups->item_count; i++)
@@ -120,132 +83,101 @@ static ckpt_value *name_groups(ckpt__arena *a, const ckpt_value *groups)
     return items ? ckpt__value_list(a, CKPT_V_LIST, items, groups->item_count) : NULL;
 }
 
-static ckpt_status name_optimizer(ckpt__migration *m, const ckpt_value *optimizer, const ckpt_value **out,
-                                  ckpt_error *err)
-{
-    ckpt__arena *a = m->index->arena;
-    const ckpt_value *groups = ckpt_value_get(optimizer, "param_groups"), *state = ckpt_value_get(optimizer, "state"),
-                     **names = NULL;
-    size_t count = 0;
-    ckpt_status status = find_names(m, groups, &names, &count, err);
-    if (status == CKPT_OK)
-        status = note_lacking(m, groups, err);
-    if (status < 0) {
-        free(names);
-        return status;
-    }
-    ckpt_entry *entries = ckpt__arena_array(a, optimizer->entry_count + 1, sizeof *entries);
-    bool made = entries != NULL;
-    for (size_t i = 0; made && i < optimizer->entry_count; i++) {
-        entries[i] = optimizer->entries[i];
-        if (entries[i].value == state)
-            made = (entries[i].value = name_states(a, state, names, count)) != NULL;
-        else if (entries[i].value == groups)
-            made = (entries[i].value = name_groups(a, groups)) != NULL;
-    }
-    free(names);
-    *out = made ? ckpt__value_dict(a, entries, optimizer->entry_count) : NULL;
-    return *out ? CKPT_OK : ckpt__migration_no_memory(err);
-}
-
 /* ---- weights that were rounded: DeepSpeed, Megatron and llm.c train masters, FSDP2 the weights themselves */
 
-static const ckpt_value *master_of(const ckpt__migration *m, const ckpt_value *state)
+/* The master that stands where the weight was, of which it is the exact value; NULL: there is none, or no weight. */
+static const ckpt_value *new_weight(const ckpt__migration *m, const ckpt__trained *p)
 {
-    for (size_t i = 0; state->kind == CKPT_V_DICT && i < state->entry_count; i++) {
-        const ckpt_value *v = state->entries[i].value;
-        if (v->kind == CKPT_V_TENSOR && m->index->tensors[v->tensor].info.role == CKPT_ROLE_MASTER)
-            return v;
-    }
-    return NULL;
+    return p->weight != SIZE_MAX ? ckpt__master_in(m, p->state) : NULL;
 }
 
-static const ckpt_value *without(ckpt__arena *a, const ckpt_value *dict, const ckpt_value *value)
-{
-    ckpt__made_dict d = {.arena = a};
-    for (size_t i = 0; i < dict->entry_count; i++)
-        if (dict->entries[i].value != value)
-            ckpt__made_put(&d, dict->entries[i].key, dict->entries[i].value);
-    return ckpt__made_finish(&d);
-}
-
-/* A dict with another value at a key. */
-static const ckpt_value *with(ckpt__arena *a, const ckpt_value *dict, const ckpt_value *was, const ckpt_value *is)
-{
-    ckpt__made_dict d = {.arena = a};
-    for (size_t i = 0; i < dict->entry_count; i++)
-        ckpt__made_put(&d, dict->entries[i].key, dict->entries[i].value == was ? is : dict->entries[i].value);
-    return ckpt__made_finish(&d);
-}
-
-/* Each master stands where the weight was, of which it is the exact value, and in no state. */
-static ckpt_status move_masters(ckpt__migration *m, const ckpt_value **model, const ckpt_value **state, ckpt_error *err)
+static const ckpt_value *name_states(const ckpt__migration *m, const ckpt__trained_parts *parts)
 {
     ckpt__arena *a = m->index->arena;
-    ckpt__made_dict weights = {.arena = a}, states = {.arena = a};
-    ckpt__hash *of = ckpt__hash_new((*state)->entry_count);
-    size_t moved = 0, at;
-    bool ok = of != NULL;
-    for (size_t i = 0; ok && i < (*state)->entry_count; i++) {
-        const ckpt_entry *e = &(*state)->entries[i];
-        if (e->key->kind == CKPT_V_STR && master_of(m, e->value))
-            ok = ckpt__hash_put(of, e->key->text.data, e->key->text.size, i, NULL) >= 0;
+    ckpt__made_dict d = {.arena = a};
+    for (size_t i = 0; i < parts->count; i++) {
+        const ckpt__trained *p = &parts->params[i];
+        const ckpt_value *master = new_weight(m, p);
+        if (p->state)
+            ckpt__made_put(&d, ckpt__value_str(a, p->name.data, p->name.size),
+                           master ? ckpt__made_without(a, p->state, master) : p->state);
     }
-    bool *gone = ok ? calloc((*state)->entry_count + 1, sizeof *gone) : NULL;
-    for (size_t i = 0; gone && i < (*model)->entry_count; i++) {
-        const ckpt_entry *e = &(*model)->entries[i];
-        const ckpt_value *v = e->value;
-        if (e->key->kind == CKPT_V_STR && v->kind == CKPT_V_TENSOR &&
-            ckpt__hash_get(of, e->key->text.data, e->key->text.size, &at)) {
-            m->ledger.rows[v->tensor].fate = CKPT__FATE_TIED;
-            v = master_of(m, (*state)->entries[at].value);
-            m->index->tensors[v->tensor].info.name = e->key->text;
-            gone[at] = true;
-            moved++;
-        }
-        ckpt__made_put(&weights, e->key, v);
+    return ckpt__made_finish(&d);
+}
+
+static const ckpt_value *take_masters(ckpt__migration *m, const ckpt__trained_parts *parts, size_t *count)
+{
+    ckpt__made_dict d = {.arena = m->index->arena};
+    size_t at;
+    for (size_t i = 0; i < parts->model->entry_count; i++) {
+        const ckpt_entry *e = &parts->model->entries[i];
+        const bool trained = e->key->kind == CKPT_V_STR && e->value->kind == CKPT_V_TENSOR &&
+                             ckpt__hash_get(parts->by_name, e->key->text.data, e->key->text.size, &at);
+        const ckpt_value *master = trained ? new_weight(m, &parts->params[at]) : NULL;
+        ckpt__made_put(&d, e->key, master ? master : e->value);
+        if (!master)
+            continue;
+        m->ledger.rows[e->value->tensor].fate = CKPT__FATE_TIED;
+        m->index->tensors[master->tensor].info.name = e->key->text;
+        ++*count;
     }
-    for (size_t i = 0; gone && i < (*state)->entry_count; i++) {
-        const ckpt_entry *e = &(*state)->entries[i];
-        ckpt__made_put(&states, e->key, gone[i] ? without(a, e->value, master_of(m, e->value)) : e->value);
+    return ckpt__made_finish(&d);
+}
+
+/* ---- the whole */
+
+static const ckpt_value *optimizer_of(ckpt__migration *m, const ckpt__trained_parts *parts)
+{
+    const ckpt_value *states = ckpt__at(parts->optimizer, "state");
+    ckpt__made_dict d = {.arena = m->index->arena};
+    for (size_t i = 0; i < parts->optimizer->entry_count; i++) {
+        const ckpt_entry *e = &parts->optimizer->entries[i];
+        ckpt__made_put(&d, e->key,
+                       e->value == states          ? name_states(m, parts)
+                       : e->value == parts->groups ? name_groups(m->index->arena, parts->groups)
+                                                   : e->value);
     }
-    ok = gone != NULL;
-    free(gone);
-    ckpt__hash_free(of);
-    const ckpt_value *own = ckpt__made_finish(&weights), *left = ckpt__made_finish(&states);
-    if (!ok || !own || !left)
+    return ckpt__made_finish(&d);
+}
+
+static ckpt_status put_parts(ckpt__migration *m, const ckpt__trained_parts *parts, ckpt_error *err)
+{
+    ckpt__made_dict d = {.arena = m->index->arena};
+    size_t masters = 0;
+    ckpt_status status = check_names(m, parts->groups, err);
+    if (status == CKPT_OK)
+        status = note_lacking(m, parts->groups, err);
+    if (status < 0)
+        return status;
+    for (size_t i = 0; i < m->root->entry_count; i++) {
+        const ckpt_entry *e = &m->root->entries[i];
+        ckpt__made_put(&d, e->key,
+                       e->value == parts->optimizer ? optimizer_of(m, parts)
+                       : e->value == parts->model   ? take_masters(m, parts, &masters)
+                                                    : e->value);
+    }
+    if (!(m->root = ckpt__made_finish(&d)))
         return ckpt__migration_no_memory(err);
-    if (!moved)
-        return CKPT_OK;
-    *model = own;
-    *state = left;
-    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "weights-from-masters", (ckpt_str){NULL, 0}, err,
-                                "%zu weights are written as their float32 masters, of which they were rounded", moved);
+    return masters
+               ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "weights-from-masters", (ckpt_str){NULL, 0}, err,
+                                      "%zu weights are written as their float32 masters, of which they were rounded",
+                                      masters)
+               : CKPT_OK;
 }
 
 ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)
 {
-    const ckpt_value *root = m->root, *optimizer = ckpt__at(root, "optimizer"), *model = ckpt__at(root, "model"),
-                     *named = NULL;
-    ckpt__arena *a = m->index->arena;
+    ckpt__trained_parts parts;
     if (m->options.weights_only || (!m->tree && !ckpt__format_of(m->from)->canonical)) { /* the model's tensors alone */
-        ckpt__made_dict d = {.arena = a};
-        ckpt__made_put_as(&d, "model", root);
+        ckpt__made_dict d = {.arena = m->index->arena};
+        ckpt__made_put_as(&d, "model", m->root);
         return (m->root = ckpt__made_finish(&d)) ? CKPT_OK : ckpt__migration_no_memory(err);
     }
-    if (!ckpt__is_list(ckpt__at(optimizer, "param_groups")) || !ckpt__at(optimizer, "state"))
-        return CKPT_OK;
-    ckpt_status status = name_optimizer(m, optimizer, &named, err);
-    const ckpt_value *weights = model, *states = ckpt__at(named, "state"), *was = states;
-    if (status == CKPT_OK && model && model->kind == CKPT_V_DICT)
-        status = move_masters(m, &weights, &states, err);
-    if (status < 0)
-        return status;
-    const ckpt_value *own = with(a, named, was, states);
-    root = own ? with(a, root, optimizer, own) : NULL;
-    root = root && weights != model ? with(a, root, model, weights) : root;
-    m->root = root;
-    return root ? CKPT_OK : ckpt__migration_no_memory(err);
+    ckpt_status status = ckpt__trained_take(m, &parts, err);
+    if (status == CKPT_OK && parts.groups && ckpt__at(parts.optimizer, "state"))
+        status = put_parts(m, &parts, err);
+    ckpt__trained_free(&parts);
+    return status;
 }
 
 /* ---- files */

@@ -78,16 +78,6 @@ static ckpt_status add_torch(trainer *t, const char *name, const ckpt_value *roo
 
 /* ---- the weights */
 
-static const ckpt_value *master_of(const trainer *t, const ckpt__trained *p)
-{
-    for (size_t i = 0; p && p->state && i < p->state->entry_count; i++) {
-        const ckpt_value *v = p->state->entries[i].value;
-        if (v->kind == CKPT_V_TENSOR && t->m->index->tensors[v->tensor].info.role == CKPT_ROLE_MASTER)
-            return v;
-    }
-    return NULL;
-}
-
 static const ckpt__trained *trained(const trainer *t, ckpt_str name)
 {
     size_t at;
@@ -121,7 +111,8 @@ static ckpt_status write_weight(trainer *t, const ckpt_entry *e, ckpt__hash *see
                                     "is '%s' under another name: left out, the program ties it again",
                                     ckpt__escape(other, sizeof other, is.data, is.size));
     }
-    const ckpt_value *master = master_of(t, trained(t, name)), *v = master ? master : e->value;
+    const ckpt__trained *own = trained(t, name);
+    const ckpt_value *master = own ? ckpt__master_in(t->m, own->state) : NULL, *v = master ? master : e->value;
     if (master) {
         if (t->m->canon->order.ambiguous)
             return ckpt__fail(
@@ -175,13 +166,7 @@ static ckpt_status write_model(trainer *t)
 /* Without its master, which is the weight now. */
 static const ckpt_value *state_of(const trainer *t, const ckpt_value *state)
 {
-    const ckpt__trained p = {.state = state};
-    const ckpt_value *master = master_of(t, &p);
-    ckpt__made_dict d = {.arena = t->arena};
-    for (size_t i = 0; i < state->entry_count; i++)
-        if (state->entries[i].value != master)
-            ckpt__made_put(&d, state->entries[i].key, state->entries[i].value);
-    return ckpt__made_finish(&d);
+    return ckpt__made_without(t->arena, state, ckpt__master_in(t->m, state));
 }
 
 /* With the ids, without names: no program asks for them, and those of an order that was only assumed are nothing to write down. */

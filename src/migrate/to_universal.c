@@ -53,16 +53,6 @@ static ckpt_status say(universal *u, const char *fix, const char *format, ...)
 
 /* ---- what a parameter has */
 
-static const ckpt_value *master_of(const universal *u, const ckpt__trained *p)
-{
-    for (size_t i = 0; p->state && i < p->state->entry_count; i++) {
-        const ckpt_value *v = p->state->entries[i].value;
-        if (v->kind == CKPT_V_TENSOR && u->m->index->tensors[v->tensor].info.role == CKPT_ROLE_MASTER)
-            return v;
-    }
-    return NULL;
-}
-
 static bool is_tensor(const ckpt_value *v)
 {
     return v && v->kind == CKPT_V_TENSOR;
@@ -94,7 +84,7 @@ static ckpt_status check_param(const universal *u, const ckpt__trained *p)
                 "a universal checkpoint holds the state of Adam: fp32, exp_avg, exp_avg_sq and step of each "
                 "parameter, and '%s' has no %s%s",
                 shown, wanted[i], i == 2 ? ", nor does the checkpoint say which step it is of" : "");
-    if (!master_of(u, p) && p->weight == SIZE_MAX)
+    if (!ckpt__master_in(u->m, p->state) && p->weight == SIZE_MAX)
         return ckpt__fail(u->err, CKPT_E_UNSUPPORTED, u->m->dst,
                           "the optimizer's parameter '%s' is none of the model's: there is nothing for its fp32",
                           shown);
@@ -194,7 +184,7 @@ static const ckpt_value *tensor_value(const universal *u, size_t tensor)
 static ckpt_status write_param(universal *u, const ckpt__trained *p, ckpt_str zero, size_t *others, size_t *values)
 {
     ckpt_str folder = ckpt__arena_join(u->arena, zero, ckpt__s("/"), p->name);
-    const ckpt_value *master = master_of(u, p), *fp32 = master ? master : tensor_value(u, p->weight);
+    const ckpt_value *master = ckpt__master_in(u->m, p->state), *fp32 = master ? master : tensor_value(u, p->weight);
     ckpt_status status = add_folder(u, folder);
     if (status == CKPT_OK)
         status = fp32 ? write_state(u, p, folder, "fp32", fp32) : no_memory(u);
@@ -308,7 +298,7 @@ static const ckpt_value *param_shapes(const universal *u)
             const ckpt__trained *p = &u->parts.params[i];
             if (is_idle(p))
                 continue;
-            const ckpt_value *master = master_of(u, p);
+            const ckpt_value *master = ckpt__master_in(u->m, p->state);
             const size_t tensor = p->weight != SIZE_MAX ? p->weight : master->tensor;
             ckpt__made_put(&d, ckpt__value_str(u->arena, p->name.data, p->name.size),
                            shape_value(u, &u->m->index->tensors[tensor].info));
@@ -324,7 +314,7 @@ static const ckpt__trained *tied_to(const universal *u, size_t tensor)
 {
     const ckpt__index *x = u->m->index;
     const ckpt__tensor *t = &x->tensors[tensor];
-    for (size_t i = 0; t->whole && t->info.nbytes && i < u->parts.count; i++) {
+    for (size_t i = 0; t->info.nbytes && i < u->parts.count; i++) {
         const ckpt__trained *p = &u->parts.params[i];
         if (!is_idle(p) && p->weight != SIZE_MAX && x->tensors[p->weight].storage == t->storage &&
             ckpt__same_view(&x->tensors[p->weight], t))
