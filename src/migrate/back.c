@@ -141,7 +141,7 @@ static ckpt_status sum_unit(void *ctx, unsigned worker, size_t unit, ckpt_error 
 
 static uint32_t storage_of(const ckpt__index *x, const look *l)
 {
-    return ckpt__view_of(x, &x->tensors[l->tensor], 0).storage;
+    return ckpt__first_storage(x, &x->tensors[l->tensor]);
 }
 
 /* Units of some bytes; tensors of one storage are in one unit, which reads or decodes it once. */

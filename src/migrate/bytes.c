@@ -72,13 +72,13 @@ static ckpt_status bond_tensor(ckpt__bytes *b, const ckpt__laid *laid, ckpt__bon
     if (status < 0)
         return status;
     bool converts = from->info.dtype != to->info.dtype, some = !ckpt__has_no_bytes(from);
-    const ckpt__op_want want = {
-        .from = from->info.dtype,
-        .to = to->info.dtype,
-        .from_swap = some ? swap_of(&b->m->from->storages[ckpt__view_of(b->m->from, from, 0).storage]) : 0,
-        .conj = from->info.conj && !to->info.conj,
-        .neg = from->info.neg && !to->info.neg,
-        .exact = converts && to->info.role == CKPT_ROLE_STEP};
+    const ckpt__op_want want = {.from = from->info.dtype,
+                                .to = to->info.dtype,
+                                .from_swap =
+                                    some ? swap_of(&b->m->from->storages[ckpt__first_storage(b->m->from, from)]) : 0,
+                                .conj = from->info.conj && !to->info.conj,
+                                .neg = from->info.neg && !to->info.neg,
+                                .exact = converts && to->info.role == CKPT_ROLE_STEP};
     *bond = (ckpt__bond){.to = laid->to, .from = laid->from};
     return find_op(b, &want, to->info.name.data, &bond->op, err);
 }

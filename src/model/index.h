@@ -284,6 +284,8 @@ bool ckpt__index_add_span(ckpt__index *index, const ckpt__extent *extent, ckpt_s
 bool ckpt__index_device(ckpt__index *index, ckpt_device device, uint16_t *number);
 /* The extent that has its first element; NULL: it has no bytes. Of a tensor of one element it has all. */
 const ckpt__extent *ckpt__first_extent(const ckpt__index *index, const ckpt__tensor *tensor);
+/* The number of the storage that has its first element. It is to have bytes. */
+uint32_t ckpt__first_storage(const ckpt__index *index, const ckpt__tensor *tensor);
 /* The box of so many numbers in the index's arena, one for all that are the same; NULL: no memory. */
 const int64_t *ckpt__index_box(ckpt__index *index, const int64_t *box, size_t count);
 /* Room for so many more storages and pieces, which come one by one. False: no memory. */

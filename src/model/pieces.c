@@ -251,9 +251,14 @@ ckpt__view ckpt__view_of(const ckpt__index *x, const ckpt__tensor *t, size_t num
                         .replica = p->flags & CKPT__PIECE_REPLICA};
 }
 
+uint32_t ckpt__first_storage(const ckpt__index *x, const ckpt__tensor *t)
+{
+    return ckpt__view_of(x, t, 0).storage;
+}
+
 const ckpt__extent *ckpt__first_extent(const ckpt__index *x, const ckpt__tensor *t)
 {
-    return ckpt__view_count(t) ? &x->storages[ckpt__view_of(x, t, 0).storage].extent : NULL;
+    return ckpt__view_count(t) ? &x->storages[ckpt__first_storage(x, t)].extent : NULL;
 }
 
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
