@@ -107,7 +107,8 @@ static bool look_at_file(ckpt__rank_finder *f, ckpt_str key, size_t i)
 
 /* ---- Megatron: objects of torch_dist, which say their place in a grid of pipeline and tensor parallel ranks, or of all ranks */
 
-/* "0.1_2.2" -> place 1 of a grid of 4; *axes: how many numbers each of the two has. -1: it is no such text. */
+/* The place that a text names in a grid: "0.1_2.2" is place 1 of 4. *axes: how many numbers stand on each side of the "_". -1: the text
+ * names no place. */
 static int64_t place_in_grid(ckpt_str text, size_t *axes)
 {
     enum { AXES = 8 };
@@ -246,7 +247,8 @@ static bool add_own(ckpt__rank_finder *f, int64_t rank, const own_path *path, co
     return ckpt__rank_add(f, like, part);
 }
 
-/* Every value below that is no dict, and every dict that its name tells. An optimizer's settings are one value: a group whose parameters
+/* Looks at each value below `dict`: those that are no dicts, and the dicts whose name says what they are. An optimizer's settings are one
+ * value: a group whose parameters
  * differ has its own settings. */
 static bool look_at_own(ckpt__rank_finder *f, int64_t rank, ckpt_str name, const ckpt_value *dict,
                         const ckpt_value *key)
@@ -292,7 +294,8 @@ static bool look_at_own(ckpt__rank_finder *f, int64_t rank, ckpt_str name, const
     return name.data != NULL;
 }
 
-/* What FSDP's files have beside the model and its optimizer; those of both are shards, whose names would say nothing else. */
+/* Looks at what one rank has under its own key. Of FSDP that is extra_state, as the model and the optimizer beside it are shards; of ours it
+ * is all. */
 static bool look_at_rank(ckpt__rank_finder *f, ckpt_str key, const ckpt_value *v)
 {
     int64_t rank;

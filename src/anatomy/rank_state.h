@@ -9,7 +9,7 @@
  *     0     "random_states_0.pkl"  the root   number of its entry
  *     1     "random_states_1.pkl"  the root   number of its entry
  *
- * What is divided over the ranks (a shard of a weight, a flat buffer of an optimizer) is no rank state, whatever its name. */
+ * A shard of a weight is no rank state, whatever its name, and neither is a flat buffer of an optimizer: the ranks have divided it. */
 #ifndef CKPT_ANATOMY_RANK_STATE_H
 #define CKPT_ANATOMY_RANK_STATE_H
 #include "model/index.h"

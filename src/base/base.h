@@ -155,7 +155,7 @@ static inline bool ckpt__arena_grow(ckpt__arena *a, void *items_pointer, size_t 
  * each. Where that is not to be had nothing is lost. */
 void ckpt__touch(void *data, size_t size);
 
-/* What is in it is not needed any more: whole pages of it are given back, and are zero when they are read. */
+/* Gives the whole pages in this memory back to the system: nobody needs their content. They are zero when they are read. */
 void ckpt__forget(void *data, size_t size);
 
 /* Gives back to the system what was freed: after a phase that took much, before one that takes as much elsewhere. */
