@@ -222,6 +222,8 @@ typedef struct ckpt_migrate_options {
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
     uint32_t target_world;      /* dcp: so many ranks have a file each; 0: as many as saved the source, else 1 */
+    bool
+        no_resume; /* a directory: what an interrupted run has left is removed, and this one leaves nothing when it is interrupted */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

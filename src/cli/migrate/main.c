@@ -339,6 +339,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
                                         "adapter",
                                         "rank-state",
                                         "weights-from-masters",
+                                        "resumed",
                                         "trainer-state-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
@@ -446,8 +447,10 @@ static int run(job *b, int argc, char **argv)
         ask_for_plan(b);
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&b->shown);
+        if (answer == CKPT_E_CANCELLED && ckpt_report_count_code(report, "kept") && !b->o.cli.json)
+            cli_fail_error(&b->o.cli, &err); /* who pressed Ctrl-C has to know what stays */
         if (answer == CKPT_E_CANCELLED)
-            cli_signals_reraise(); /* the temporary is gone: now die by the signal */
+            cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
             cli_written(b->dst);
         status = answer != CKPT_OK                                 ? failed(b, report, &err)
