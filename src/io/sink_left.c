@@ -237,6 +237,32 @@ ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__sink_lef
     return status;
 }
 
+void ckpt__sink_tidy(const char *path)
+{
+    static const ckpt__sink_options none;
+    names list = {NULL, 0, 0};
+    ckpt__sink *s = ckpt__sink_new(&none);
+    if (!s)
+        return;
+    if (ckpt__sink_locate(s, path, NULL) == CKPT_OK)
+        (void)list_names(s->dirfd, ".", is_journal, s, &list);
+    for (size_t i = 0; i < list.count; i++) {
+        char folder[NAME_MAX + 1];
+        ckpt__journal *j;
+        ckpt__journal_is is;
+        bool missing = false;
+        if (ckpt__journal_open(s->dirfd, list.items[i], s->base, "", &is, &j, NULL) < 0 || !j)
+            continue;
+        (void)has_folder(j, folder, &missing);
+        if (missing)
+            ckpt__journal_remove(j);
+        else
+            ckpt__journal_close(j);
+    }
+    free_names(&list);
+    ckpt__sink_free(s);
+}
+
 /* ---- going on */
 
 ckpt_status ckpt__sink_call_temporary(ckpt__sink *s, const char *digest, ckpt_error *err)

@@ -21,6 +21,8 @@ typedef struct ckpt__sink_left {
 
 /* What opening the directory sink would find; nothing is changed. */
 ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__sink_left *out, ckpt_error *err);
+/* The destination is there, and stays: removes the journal of a run that was killed just after it had given the name. */
+void ckpt__sink_tidy(const char *path);
 /* What opening it has found. */
 const ckpt__sink_left *ckpt__sink_found(const ckpt__sink *s);
 /* The records of the run that was interrupted, and of this one; NULL: no journal is kept. */
