@@ -72,7 +72,7 @@ ckpt_status ckpt__interrupted_tell(ckpt__out *w)
     if (status == CKPT_OK && *left.name) {
         snprintf(text, sizeof text, "a run would go on with %s, which has %zu of %zu files; each is read back first",
                  left.name, left.files, w->count);
-        status = note(w, CKPT_SEVERITY_NOTE, "resumed", NULL, left.bytes, text);
+        status = note(w, CKPT_SEVERITY_NOTE, "journal-resumed", NULL, left.bytes, text);
     }
     return status;
 }
@@ -162,7 +162,7 @@ static ckpt_status take_file(ckpt__out *w, ckpt__sink *folder, ckpt__out_file *f
         return CKPT_OK;
     m->finished--;
     return ckpt__migration_note(
-        m, CKPT_SEVERITY_WARNING, "rewritten", ckpt__s(f->name), w->err,
+        m, CKPT_SEVERITY_WARNING, "journal-rewritten", ckpt__s(f->name), w->err,
         "an interrupted run has finished this file, and it is not there as it was written: it is "
         "written again");
 }
@@ -176,7 +176,7 @@ static ckpt_status note_taken(const ckpt__out *w, uint64_t bytes)
     snprintf(text, sizeof text,
              "%zu of %zu files that an interrupted run has written were read back and are kept, %llu bytes", files,
              w->count, (unsigned long long)bytes);
-    return note(w, CKPT_SEVERITY_NOTE, "resumed", NULL, bytes, text);
+    return note(w, CKPT_SEVERITY_NOTE, "journal-resumed", NULL, bytes, text);
 }
 
 ckpt_status ckpt__interrupted_take(ckpt__out *w, ckpt__sink *folder, uint64_t *bytes)
@@ -250,6 +250,6 @@ void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status
         m->finished, m->finished == 1 ? "" : "s", m->finished == 1 ? "s" : "", beside,
         m->finished == 1 ? "it" : "them");
     ckpt__error_prefix(err, "%s", text);
-    (void)ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "kept", NULL, NULL, "%s", text);
+    (void)ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "journal-kept", NULL, NULL, "%s", text);
     free(beside);
 }

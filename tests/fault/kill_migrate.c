@@ -305,9 +305,9 @@ static const char *kill_once(const target *t, const place *p, const char *more, 
         return there ? "the target has its name, and the second run does not say so" : "the second run fails";
     if (!same_tree(p->whole, p->dst))
         return "what the second run leaves is not the same as without a kill";
-    if (!there && f.n > 0 && !has_said("resumed"))
+    if (!there && f.n > 0 && !has_said("journal-resumed"))
         return "the second run does not say that it went on";
-    if (!there && (has_said("journal-stale") || has_said("rewritten")))
+    if (!there && (has_said("journal-stale") || has_said("journal-rewritten")))
         return "the second run says that it did not go on";
     if (!there && !are_kept(&f, p->dst))
         return "a file that was finished was written again";
@@ -398,8 +398,8 @@ static void damage_a_file(const target *t)
         prepare(t, &p) && leave_some(t, &p, &f, &stop) && find_name(p.out, ".journal", temporary, sizeof temporary);
     temporary[strlen(temporary) - strlen(".journal")] = '\0';
     snprintf(file, sizeof file, "%s/%s", temporary, f.files[0].name);
-    good = good && flip_a_byte(file) && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 && has_said("rewritten") &&
-           has_said("resumed") && whole_again(&p);
+    good = good && flip_a_byte(file) && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 &&
+           has_said("journal-rewritten") && has_said("journal-resumed") && whole_again(&p);
     struct finished other = {.n = 1};
     other.files[0] = f.files[1];
     good = good && are_kept(&other, p.dst);
@@ -412,8 +412,8 @@ static void damage_a_file(const target *t)
     good = leave_some(t, &p, &f, &stop) && find_name(p.out, ".journal", temporary, sizeof temporary);
     temporary[strlen(temporary) - strlen(".journal")] = '\0';
     snprintf(file, sizeof file, "%s/%s", temporary, f.files[0].name);
-    good = good && unlink(file) == 0 && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 && has_said("rewritten") &&
-           whole_again(&p);
+    good = good && unlink(file) == 0 && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 &&
+           has_said("journal-rewritten") && whole_again(&p);
     snprintf(text, sizeof text, "%s: a finished file that is gone is written again", t->name);
     report(good, text);
 
@@ -421,8 +421,8 @@ static void damage_a_file(const target *t)
     int fd = open(temporary, O_WRONLY | O_APPEND);
     good = good && fd >= 0 && write(fd, "1234abcd file 10 0000", 21) == 21;
     close(fd);
-    good = good && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 && has_said("resumed") && !has_said("rewritten") &&
-           are_kept(&f, p.dst) && whole_again(&p);
+    good = good && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 && has_said("journal-resumed") &&
+           !has_said("journal-rewritten") && are_kept(&f, p.dst) && whole_again(&p);
     snprintf(text, sizeof text, "%s: a torn record at the end of the journal is passed over", t->name);
     report(good, text);
 }
@@ -441,23 +441,24 @@ static void change_things(const target *t)
     }
     /* other options: the target differs */
     bool good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "cast", -1, false, &r) == 0 &&
-                has_said("journal-stale") && !has_said("resumed") && names_in(p.out, "x") == 0;
+                has_said("journal-stale") && !has_said("journal-resumed") && names_in(p.out, "x") == 0;
     snprintf(text, sizeof text, "%s: with other options it starts anew, says so, and what was left is gone", t->name);
     report(good, text);
 
     good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "anew", -1, false, &r) == 0 &&
-           has_said("journal-stale") && !has_said("resumed") && whole_again(&p) && !are_kept(&f, p.dst);
+           has_said("journal-stale") && !has_said("journal-resumed") && whole_again(&p) && !are_kept(&f, p.dst);
     snprintf(text, sizeof text, "%s: --no-resume starts anew, and what was left is gone", t->name);
     report(good, text);
 
-    good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "dry", -1, false, &r) == 0 && has_said("resumed");
+    good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "dry", -1, false, &r) == 0 &&
+           has_said("journal-resumed");
     static finished after;
     look_at_journal(p.out, &after);
     good = good && after.n == f.n && names_in(p.out, "x") == 2 &&
            migrate(t, p.src, p.dst, "dry cast", -1, false, &r) == 0 && has_said("journal-stale") &&
            names_in(p.out, "x") == 2;
-    good = good && migrate(t, p.src, p.dst, "verify", -1, false, &r) == 0 && has_said("resumed") && whole_again(&p) &&
-           are_kept(&f, p.dst);
+    good = good && migrate(t, p.src, p.dst, "verify", -1, false, &r) == 0 && has_said("journal-resumed") &&
+           whole_again(&p) && are_kept(&f, p.dst);
     snprintf(text, sizeof text, "%s: a dry run says what a run would do, and changes nothing; --verify goes on too",
              t->name);
     report(good, text);
@@ -471,8 +472,8 @@ static void change_things(const target *t)
     good = good && leave_some(t, &p, &f, &stop) && migrate(t, source, p.dst, "", -1, false, &r) == 0 &&
            has_said("journal-stale") && whole_again(&p);
     good = good && leave_some(t, &p, &f, &stop) && utimensat(AT_FDCWD, copy, NULL, 0) == 0 &&
-           migrate(t, copy, p.dst, "", -1, false, &r) == 0 && has_said("journal-stale") && !has_said("resumed") &&
-           whole_again(&p);
+           migrate(t, copy, p.dst, "", -1, false, &r) == 0 && has_said("journal-stale") &&
+           !has_said("journal-resumed") && whole_again(&p);
     snprintf(text, sizeof text, "%s: another source, or the same one written to, is started anew", t->name);
     report(good, text);
     free(data);
@@ -491,7 +492,8 @@ static void two_at_a_time(const target *t)
     /* Whoever holds the lock lives: here this process. */
     int fd = open(journal, O_RDWR);
     good = good && fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && migrate(t, p.src, p.dst, "", -1, false, &r) == 0 &&
-           has_said("journal-busy") && !has_said("resumed") && same_tree(p.whole, p.dst) && !are_kept(&f, p.dst);
+           has_said("journal-busy") && !has_said("journal-resumed") && same_tree(p.whole, p.dst) &&
+           !are_kept(&f, p.dst);
     good = good && names_in(p.out, "x") == 2; /* the other's */
     close(fd);
     snprintf(text, sizeof text, "%s: what a living run has is left alone, and a second run is independent", t->name);

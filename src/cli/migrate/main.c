@@ -339,7 +339,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
                                         "adapter",
                                         "rank-state",
                                         "weights-from-masters",
-                                        "resumed",
+                                        "journal-resumed",
                                         "trainer-state-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
@@ -447,7 +447,7 @@ static int run(job *b, int argc, char **argv)
         ask_for_plan(b);
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&b->shown);
-        if (answer == CKPT_E_CANCELLED && ckpt_report_count_code(report, "kept") && !b->o.cli.json)
+        if (answer == CKPT_E_CANCELLED && ckpt_report_count_code(report, "journal-kept") && !b->o.cli.json)
             cli_fail_error(&b->o.cli, &err); /* who pressed Ctrl-C has to know what stays */
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
