@@ -445,13 +445,17 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
         status = ckpt__sink_room(folder, all > there ? all - there : 0, w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
-    for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
+    for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
         shard *s = &w->files[i];
-        if (s->taken)
-            continue;
-        status = write_shard(w, s, folder, payload);
-        if (status == CKPT_OK && folder)
-            status = ckpt__interrupted_record(w, folder, s);
+        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        n = turns > 1 ? turns : 1;
+        if (turns > 1)
+            status = ckpt__write_turns(w, i, n, folder, payload);
+        else if (!s->taken) {
+            status = write_shard(w, s, folder, payload);
+            if (status == CKPT_OK && folder)
+                status = ckpt__interrupted_record(w, folder, s);
+        }
     }
     if (status == CKPT_OK && folder)
         status = finish(w, folder);

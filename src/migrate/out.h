@@ -112,6 +112,13 @@ ckpt_status ckpt__interrupted_record(const ckpt__out *w, ckpt__sink *folder, con
 /* In place of ckpt__sink_abort, after an error: what is finished stays where another run can do better, and the error says so. */
 void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status status, ckpt_error *err);
 
+/* ---- turns.c */
+
+/* How many files from `first` on are written by turns, since they have ranges of the same tensors; 0: that one has none. */
+size_t ckpt__turns_count(const ckpt__out *w, size_t first);
+ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
+                              const ckpt__payload *payload);
+
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);
 ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *file, uint64_t *size);

@@ -378,6 +378,17 @@ static void put_missed(const ckpt_report *report)
     }
 }
 
+/* Who pressed Ctrl-C needs no message, but for what stays. */
+static void put_kept(const ckpt_report *report)
+{
+    const ckpt_finding *f = ckpt_report_find(report, "journal-kept", NULL);
+    if (!f)
+        return;
+    fputs("ckpt-migrate: ", stderr);
+    cli_put_message(stderr, f->message);
+    putc('\n', stderr);
+}
+
 static void done_text(job *b, const ckpt_report *report)
 {
     const ckpt_finding *whole = ckpt_report_find(report, "size", NULL);
@@ -447,8 +458,8 @@ static int run(job *b, int argc, char **argv)
         ask_for_plan(b);
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&b->shown);
-        if (answer == CKPT_E_CANCELLED && ckpt_report_count_code(report, "journal-kept") && !b->o.cli.json)
-            cli_fail_error(&b->o.cli, &err); /* who pressed Ctrl-C has to know what stays */
+        if (answer == CKPT_E_CANCELLED)
+            put_kept(report);
         if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
