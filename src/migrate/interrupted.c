@@ -104,6 +104,8 @@ static ckpt_status list_known(known *k, const ckpt__journal *j)
         if (ckpt__hash_get(k->files, j->entries[i].name, strlen(j->entries[i].name), &file))
             k->record[file] = i;
     }
+    if (good)
+        w->m->finished = 0;
     for (size_t i = 0; good && i < w->count; i++)
         w->m->finished += k->record[i] != SIZE_MAX;
     return good ? CKPT_OK : ckpt__migration_no_memory(w->err);
@@ -185,8 +187,10 @@ ckpt_status ckpt__interrupted_take(ckpt__out *w, ckpt__sink *folder, uint64_t *b
     known k = {.w = w};
     bool understood = true;
     *bytes = 0;
+    const bool adopted = j && ckpt__sink_is_adopted(folder);
+    w->m->finished = adopted ? j->count : 0; /* so that they outlive an error */
     ckpt_status status = note_found(w, ckpt__sink_found(folder));
-    if (status < 0 || !j || !ckpt__sink_is_adopted(folder))
+    if (status < 0 || !adopted)
         return status;
     status = list_known(&k, j);
     if (status == CKPT_OK)
