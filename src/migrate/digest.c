@@ -30,6 +30,15 @@ static void add_bytes(sum *s, const void *data, size_t n)
         ckpt__sha256_add(s, data, n);
 }
 
+/* Yes and no, eight at most. */
+static void add_flags(sum *s, const bool *flags, size_t count)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n = n << 1 | (flags[i] ? 1 : 0);
+    add_number(s, n);
+}
+
 static void add_text(sum *s, const char *text)
 {
     add_bytes(s, text, text ? strlen(text) : 0);
@@ -102,7 +111,7 @@ static void add_extent(sum *s, const ckpt__extent *e)
         !e->memory && (e->coding == CKPT__STORED || e->coding == CKPT__DEFLATE || e->coding == CKPT__ZLIB);
     add_number(s, e->file);
     add_number(s, e->coding);
-    add_number(s, e->big_endian | e->has_crc << 1 | e->missing << 2 | e->spanned << 3 | (e->memory != NULL) << 4);
+    add_flags(s, (bool[]){e->big_endian, e->has_crc, e->missing, e->spanned, e->memory != NULL}, 5);
     add_number(s, e->has_crc ? e->crc : 0);
     add_number(s, placed ? e->offset : 0);
     add_number(s, e->length);
@@ -141,7 +150,7 @@ static void add_options(sum *s, const ckpt_migrate_options *o)
 {
     add_text(s, o->from);
     add_number(s, o->also_count);
-    add_number(s, o->salvage | o->lossy << 1 | o->map_device_objects << 2 | o->weights_only << 3 | o->plain << 4);
+    add_flags(s, (bool[]){o->salvage, o->lossy, o->map_device_objects, o->weights_only, o->plain}, 5);
     add_text(s, o->to);
     add_number(s, o->max_shard_size);
     add_text(s, o->map_location);
@@ -196,8 +205,9 @@ static void add_plan(sum *s, const ckpt__plan *plan)
         add_number(s, (uint64_t)b->to << 32 | b->from);
         add_number(s, b->flags);
         add_number(s, (uint64_t)op->from << 32 | (uint64_t)op->to);
-        add_number(s, (uint64_t)op->granule << 32 | (uint64_t)op->from_swap << 24 | (uint64_t)op->to_swap << 16 |
-                          (uint64_t)op->negate << 8 | op->flips << 1 | op->exact);
+        add_number(s, (uint64_t)op->granule << 32 | (uint64_t)op->from_swap << 16 | (uint64_t)op->to_swap << 8 |
+                          op->negate);
+        add_flags(s, (bool[]){op->flips, op->exact}, 2);
         if (op->flips)
             ckpt__sha256_add(s, op->flip, sizeof op->flip);
     }

@@ -238,22 +238,23 @@ static bool is_worth(const ckpt__migration *m, const ckpt__sink *folder, ckpt_st
 
 void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status status, ckpt_error *err)
 {
-    char text[400];
     if (!is_worth(m, folder, status)) {
         ckpt__sink_abort(folder);
         return;
     }
+    const bool one = m->finished == 1;
+    ckpt__buf text = {0};
     char *beside = ckpt__sink_beside(folder);
     ckpt__sink_keep(folder);
-    if (!beside)
-        return;
-    snprintf(
-        text, sizeof text,
-        "%zu finished file%s stay%s in %.200s: the same command goes on with %s, or rm -r removes it (with " CKPT__JOURNAL_TAIL
-        " of the same name)",
-        m->finished, m->finished == 1 ? "" : "s", m->finished == 1 ? "s" : "", beside,
-        m->finished == 1 ? "it" : "them");
-    ckpt__error_prefix(err, "%s", text);
-    (void)ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "journal-kept", NULL, NULL, "%s", text);
+    if (beside)
+        ckpt__buf_printf(
+            &text,
+            "%zu finished file%s in %s: the same command goes on with %s; to remove %s, remove that and its " CKPT__JOURNAL_TAIL,
+            m->finished, one ? " stays" : "s stay", beside, one ? "it" : "them", one ? "it" : "them");
+    if (text.data && !text.failed) {
+        ckpt__error_prefix(err, "%s", text.data);
+        (void)ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, "journal-kept", NULL, NULL, "%s", text.data);
+    }
+    ckpt__buf_free(&text);
     free(beside);
 }

@@ -136,6 +136,28 @@ else
     skip "a full tmpfs" "$(reason)"
 fi
 
+# A migration to a directory: what is finished stays, the error says where, and the same command goes on once there is space.
+# Of a file system that has no inodes left it is known which file finds none.
+if mount -t tmpfs -o size=16m,nr_inodes=5 ckpt-full "$work/disk" 2>"$work/why"; then
+    mounted=yes
+    again()
+    {
+        "$builddir/src/cli/ckpt-migrate" "$@" --lossy --weights-only --to hf --max-shard-size 64B \
+            "$srcdir/tests/data/cli/fused-step-cpu.pt" "$work/disk/x" >"$work/out" 2>"$work/err"
+    }
+    ! again && grep 'No space left' "$work/err" >/dev/null && left=$(echo "$work"/disk/.tmp-x.*.journal) && [ -f "$left" ] &&
+        grep "finished files stay in ${left%.journal}:" "$work/err" >/dev/null && [ "$(leftovers "$work/disk")" = 2 ]
+    report $? "a full tmpfs: finished files of a directory stay, and the error says where"
+    ! again --no-resume && grep 'No space left' "$work/err" >/dev/null && [ "$(leftovers "$work/disk")" = 0 ]
+    report $? "a full tmpfs: nothing stays with --no-resume, nor what was left before"
+    ! again && [ "$(leftovers "$work/disk")" = 2 ] && mount -o remount,nr_inodes=99 "$work/disk" && again &&
+        grep '^journal-resumed' "$work/out" >/dev/null && [ "$(leftovers "$work/disk")" = 0 ] && [ -d "$work/disk/x" ]
+    report $? "a full tmpfs: once there is space the same command goes on"
+    umount "$work/disk" && mounted=
+else
+    skip "a full tmpfs, and a directory" "$(reason)"
+fi
+
 image=$work/image
 if dd if=/dev/zero of="$image" bs=1024 count=32768 2>"$work/why" && mkfs.ext4 -q -m 0 "$image" 2>"$work/why" &&
     mount -o loop "$image" "$work/disk" 2>"$work/why"; then
