@@ -112,7 +112,8 @@ static ckpt__as as_of(const char *to)
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
-                {"accelerate", CKPT__AS_ACCELERATE}};
+                {"accelerate", CKPT__AS_ACCELERATE},
+                {"torch-dist", CKPT__AS_TORCH_DIST}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(to, rows[i].to) == 0)
             return rows[i].as;
@@ -129,7 +130,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf ? "safetensors" : m->as ? "torch" : m->to);
     m->torch = m->format && m->format->torch_loads;
-    if (m->as && !ckpt__is_dcp(m) && m->options.weights_only)
+    if (m->as && !ckpt__is_dcp(m) && !ckpt__is_torch_dist(m) && m->options.weights_only)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
     if (m->format && m->format->write)
@@ -137,8 +138,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate and torch-dist"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, torch-dist and same",
         m->to);
 }
 

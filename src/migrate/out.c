@@ -3,6 +3,7 @@
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
 #include "migrate/adapter.h"
+#include "migrate/megatron.h"
 #include "migrate/resume.h"
 #include "migrate/torch.h"
 
@@ -517,6 +518,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = m->same                       ? ckpt__same_files(&w)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
+                 : ckpt__is_torch_dist(m)      ? ckpt__megatron_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
                  : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
                                                : cut_shards(&w);
