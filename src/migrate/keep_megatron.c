@@ -18,13 +18,13 @@ static bool is_text(const ckpt_value *v, const char *text)
     return v && v->kind == CKPT_V_STR && ckpt__str_is(v->text, text);
 }
 
-/* Does the source say that its distributed optimizer lies in fragments, as megatron-core 0.14 and older write it? The reader has put them
- * together. */
-static bool is_model_space(const ckpt__megatron *g)
+/* Does the source say that its distributed optimizer has that form? SPACE: it lies in fragments, as megatron-core 0.14 and older write
+ * it, and the reader has put them together. */
+static bool has_form(const ckpt__megatron *g, const char *form)
 {
     const ckpt_value *root = g->m->from->root;
-    return is_text(ckpt__at(ckpt__at(root, "content_metadata"), "distrib_optim_sharding_type"), SPACE) ||
-           is_text(ckpt__at(ckpt__at(root, "optimizer"), "param_state_sharding_type"), SPACE);
+    return is_text(ckpt__at(ckpt__at(root, "content_metadata"), "distrib_optim_sharding_type"), form) ||
+           is_text(ckpt__at(ckpt__at(root, "optimizer"), "param_state_sharding_type"), form);
 }
 
 /* ---- fragments that were put together have the keys and shapes that the newer form has */
@@ -143,13 +143,15 @@ static ckpt_status say_forms(const ckpt__megatron *g, bool space)
                                       "the optimizer was saved in fragments (%s), which newer versions of megatron-core do not load: it is "
                                       "written whole (%s)",
                                       SPACE, FULL);
+    if (status == CKPT_OK && !m->options.weights_only && (space || has_form(g, FULL)))
+        status = ckpt__megatron_say_adam(g);
     return status;
 }
 
 ckpt_status ckpt__megatron_keep(ckpt__megatron *g)
 {
     const ckpt_value *root = g->m->root;
-    const bool space = is_model_space(g);
+    const bool space = has_form(g, SPACE);
     ckpt_status status = refuse_names(g);
     if (status == CKPT_OK)
         status = find_weights(g);

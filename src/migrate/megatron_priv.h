@@ -23,6 +23,9 @@ ckpt_status ckpt__megatron_record(ckpt__megatron *g, ckpt_str key, const ckpt_va
 ckpt_status ckpt__megatron_common(ckpt__megatron *g, ckpt_str key, const ckpt_value *value);
 ckpt_status ckpt__megatron_object(ckpt__megatron *g, const char *key, const ckpt_value *value);
 
+/* What the distributed optimizer with torch's own Adam cannot load, whoever wrote it. */
+ckpt_status ckpt__megatron_say_adam(const ckpt__megatron *g);
+
 /* keep_megatron.c: from a torch-dist: its own keys and values. */
 ckpt_status ckpt__megatron_keep(ckpt__megatron *g);
 #endif

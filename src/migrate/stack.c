@@ -29,6 +29,7 @@ typedef struct stacking {
     ckpt__canon_entry one; /* the entry that is looked at: entries move when others are made */
     int64_t layers;        /* of the model: 1 + the highest number of one */
     size_t steps;          /* tensors with a step that were read */
+    bool masters;          /* there are some: then the groups have the step */
     ckpt_error *err;
 } stacking;
 
@@ -136,6 +137,7 @@ static ckpt_status look_at(stacking *s)
         return CKPT_OK;
     if (!state && ckpt__meg_extra(e->name, key, sizeof key, &layer))
         return CKPT_OK;
+    s->masters |= e->role == CKPT_ROLE_MASTER;
     if (!ckpt__meg_key(state ? e->param : e->name, key, sizeof key, &layer))
         return unknown_name(s, state ? e->param : e->name);
     if (layer >= MOST_LAYERS)
@@ -356,7 +358,7 @@ static ckpt_status make_step(const stacking *s)
 {
     ckpt__migration *m = s->m;
     static const char name[] = "optimizer.state.common_step";
-    if (m->common_step < 0 || m->common_step > 1 << 24)
+    if (s->masters || m->common_step < 0 || m->common_step > 1 << 24)
         return CKPT_OK;
     const ckpt_str kept = ckpt__arena_str(m->from->arena, name, sizeof name - 1);
     ckpt_status status = kept.data ? ckpt__add_step(m, kept, kept, m->common_step, s->err) : no_memory(s);

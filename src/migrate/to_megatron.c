@@ -4,8 +4,7 @@
  *   .metadata, __<rank>_0.distcp     a distributed checkpoint of PyTorch, each key a record:
  *     decoder.layers.mlp.linear_fc2.weight                   the model: a stack of all layers (stack.c)
  *     optimizer.state.exp_avg.<key>, .exp_avg_sq.<key>       moments
- *     optimizer.state.param.<key>, .fp32_param.<key>         masters, as the distributed optimizer calls them, and as the other one of 16
- *                                                            bits does: one record
+ *     optimizer.state.param.<key>                            masters, as the distributed optimizer calls them (fully_reshardable)
  *     <key>._extra_state/shard_<layer>_<layers>              what a module keeps beside its parameters, in a list of one
  *     rng_state/shard_<pp>.<tp>_<pps>.<tps>                  of each model-parallel rank
  *   common.pt        what all ranks have the same: arguments, iteration, the optimizer's groups
@@ -124,9 +123,7 @@ static ckpt_status put_state(ckpt__megatron *g, size_t tensor)
         master ? ckpt__s("param.") : ckpt__arena_join(g->arena, t->state_key, ckpt__s("."), (ckpt_str){NULL, 0});
     g->states++;
     g->masters += master;
-    ckpt_status status =
-        kind.data ? put_tensor(g, join3(g, head, kind.data, t->param), tensor) : no_memory(g);
-    return status == CKPT_OK && master ? put_tensor(g, join3(g, head, "fp32_param.", t->param), tensor) : status;
+    return kind.data ? put_tensor(g, join3(g, head, kind.data, t->param), tensor) : no_memory(g);
 }
 
 static ckpt_status put_weight(ckpt__megatron *g, size_t tensor)
@@ -300,7 +297,7 @@ static void put_rest(const ckpt__megatron *g, ckpt__made_dict *d)
     }
 }
 
-/* {state: {common_step}, param_groups}; where there are masters below another "optimizer". */
+/* {state: {common_step}, param_groups}; where there are masters the groups have the step, below another "optimizer". */
 static const ckpt_value *make_optimizer(const ckpt__megatron *g, const ckpt_value *groups)
 {
     ckpt__made_dict states = {.arena = g->arena}, inner = {.arena = g->arena}, outer = {.arena = g->arena};
@@ -310,7 +307,9 @@ static const ckpt_value *make_optimizer(const ckpt__megatron *g, const ckpt_valu
             v->tensor = g->step_tensor;
         ckpt__made_put_as(&states, "common_step", v);
     }
-    ckpt__made_put_as(&inner, "state", ckpt__made_finish(&states));
+    const ckpt_value *state = ckpt__made_finish(&states);
+    if (!g->masters)
+        ckpt__made_put_as(&inner, "state", state);
     ckpt__made_put_as(&inner, "param_groups", make_groups(g, groups));
     if (!g->masters)
         put_rest(g, &inner);
@@ -323,7 +322,7 @@ static const ckpt_value *make_optimizer(const ckpt__megatron *g, const ckpt_valu
     return ckpt__made_finish(&outer);
 }
 
-static ckpt_status say_adam(const ckpt__megatron *g)
+ckpt_status ckpt__megatron_say_adam(const ckpt__megatron *g)
 {
     return ckpt__report_add(
                g->m->report, CKPT_SEVERITY_NOTE, "torch-dist-adam",
@@ -358,7 +357,7 @@ static ckpt_status put_optimizer(ckpt__megatron *g)
     ckpt_status status = note_lacking(g, groups);
     if (status == CKPT_OK)
         status = ckpt__megatron_common(g, ckpt__s("optimizer"), make_optimizer(g, groups));
-    return status == CKPT_OK && g->masters ? say_adam(g) : status;
+    return status == CKPT_OK && g->masters ? ckpt__megatron_say_adam(g) : status;
 }
 
 /* ---- what each model-parallel rank has for itself */

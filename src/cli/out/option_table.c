@@ -30,7 +30,7 @@ static const char fixes[] =
 const option_row option_table[] = {
     {"to", OPTION_TEXT, AT(migrate.to), MIGRATE, .help = "format of the target", .argument = "FORMAT",
      .usage = "format of DST (default: by its suffix)",
-     .words = "ckpt safetensors torch hf dcp dcp-hf universal hf-trainer accelerate same"},
+     .words = "ckpt safetensors torch hf dcp dcp-hf universal hf-trainer accelerate torch-dist same"},
     {"from", OPTION_TEXT, AT(cli.from), BOTH & ~COMMAND(SCAN), .help = "do not tell the format from the content",
      .argument = "FORMAT", .words = formats},
     {"one", OPTION_FLAG, AT(one), BOTH & ~(COMMAND(SCAN) | COMMAND(DIFF)), .help = "all paths are one checkpoint",
@@ -101,7 +101,7 @@ const option_row option_table[] = {
     {"rank", OPTION_NUMBER, AT(rank), MIGRATE, .help = "for {rank} in rules", .argument = "N",
      .wanted = "rank; ranks are 0, 1, ...", .least = 0, .most = RANKS},
     {"world", OPTION_NUMBER, AT(world), MIGRATE, .help = "ranks", .argument = "N",
-     .usage = "for {rank} and {world} in RULES; ranks of dcp", .wanted = "number of ranks; write 1 or more", .least = 1,
+     .usage = "for {rank} and {world} in RULES; ranks of dcp, torch-dist", .wanted = "number of ranks; write 1 or more", .least = 1,
      .most = RANKS},
     {"strip-prefix", OPTION_LIST, AT(strip_prefix), MIGRATE, .help = "take this off the names", .argument = "P"},
     {"add-prefix", OPTION_TEXT, AT(migrate.add_prefix), MIGRATE, .help = "put this before the names", .argument = "P"},
