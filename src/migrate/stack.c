@@ -29,6 +29,7 @@ typedef struct stacking {
     ckpt__canon_entry one; /* the entry that is looked at: entries move when others are made */
     int64_t layers;        /* of the model: 1 + the highest number of one */
     size_t steps;          /* tensors with a step that were read */
+    bool moments;          /* there are some */
     bool masters;          /* there are some: then the groups have the step */
     ckpt_error *err;
 } stacking;
@@ -124,7 +125,6 @@ static bool is_state(ckpt_role role)
            role == CKPT_ROLE_MAX_EXP_AVG_SQ || role == CKPT_ROLE_MOMENTUM;
 }
 
-/* Another name for what is in no stack: of torch-dist. */
 static ckpt_status look_at(stacking *s)
 {
     const ckpt__canon_entry *e = &s->one;
@@ -137,6 +137,7 @@ static ckpt_status look_at(stacking *s)
         return CKPT_OK;
     if (!state && ckpt__meg_extra(e->name, key, sizeof key, &layer))
         return CKPT_OK;
+    s->moments |= e->role == CKPT_ROLE_EXP_AVG;
     s->masters |= e->role == CKPT_ROLE_MASTER;
     if (!ckpt__meg_key(state ? e->param : e->name, key, sizeof key, &layer))
         return unknown_name(s, state ? e->param : e->name);
@@ -353,6 +354,22 @@ static ckpt_status name_groups(const stacking *s)
     return status;
 }
 
+/* Where no parameter has a step of its own, the checkpoint's stands for all of them, as in the other targets. */
+static ckpt_status find_step(const stacking *s)
+{
+    ckpt__migration *m = s->m;
+    const ckpt__canon *c = m->canon;
+    size_t i;
+    const ckpt_value *v = ckpt__hash_get(c->by_name, "step", 4, &i) ? c->entries[i].value : NULL;
+    const int64_t step = v && v->kind == CKPT_V_INT ? v->integer : m->from->step;
+    if (!s->moments || s->steps || step < 0)
+        return CKPT_OK;
+    m->common_step = step;
+    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){NULL, 0}, s->err,
+                                "no parameter has a step of its own: that of the optimizer is the checkpoint's (%lld)",
+                                (long long)step);
+}
+
 /* Once for all parameters, as a float32 of no dimensions: torch counts so. */
 static ckpt_status make_step(const stacking *s)
 {
@@ -377,6 +394,8 @@ ckpt_status ckpt__megatron_ready(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     }
     ckpt_status status = s.by_name ? find_stacks(&s) : no_memory(&s);
+    if (status == CKPT_OK)
+        status = find_step(&s);
     if (status == CKPT_OK)
         status = make_stacks(&s);
     if (status == CKPT_OK)

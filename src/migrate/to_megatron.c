@@ -153,27 +153,44 @@ static ckpt_status put_tensors(ckpt__megatron *g)
     return status;
 }
 
+/* The parameters that have a master. */
+static ckpt_status find_masters(const ckpt__megatron *g, ckpt__hash *has)
+{
+    const ckpt__migration *m = g->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
+        const ckpt_tensor_info *t = info_of(g, m->chosen[k]);
+        if (t->role == CKPT_ROLE_MASTER && g->taken[m->chosen[k]] &&
+            ckpt__hash_put(has, t->param.data, t->param.size, 0, NULL) < 0)
+            status = no_memory(g);
+    }
+    return status;
+}
+
+static ckpt_status put_own_master(ckpt__megatron *g, ckpt_str param)
+{
+    char shown[300];
+    size_t at;
+    if (ckpt__hash_get(g->weights, param.data, param.size, &at) && info_of(g, at)->dtype == CKPT_F32)
+        return put_tensor(g, join3(g, "optimizer.state.", "param.", param), at);
+    return ckpt__fail(g->err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, param.data, param.size),
+                      "it has moments, and neither a master nor 32 bits itself, where other parameters have masters: "
+                      "megatron-core asks for one of each");
+}
+
 /* A parameter of 32 bits is its own master, and is asked for by that name where others have one. */
 static ckpt_status put_own_masters(ckpt__megatron *g)
 {
     const ckpt__migration *m = g->m;
-    ckpt__hash *has = g->masters ? ckpt__hash_new(64) : NULL;
-    ckpt_status status = g->masters && !has ? no_memory(g) : CKPT_OK;
-    size_t at;
-    for (size_t k = 0; has && status == CKPT_OK && k < m->chosen_count; k++) {
+    if (!g->masters)
+        return CKPT_OK;
+    ckpt__hash *has = ckpt__hash_new(64);
+    ckpt_status status = has ? find_masters(g, has) : no_memory(g);
+    for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
         const ckpt_tensor_info *t = info_of(g, m->chosen[k]);
-        if (t->role == CKPT_ROLE_MASTER && ckpt__hash_put(has, t->param.data, t->param.size, 0, NULL) < 0)
-            status = no_memory(g);
-    }
-    for (size_t k = 0; has && status == CKPT_OK && k < m->chosen_count; k++) {
-        const ckpt_tensor_info *t = info_of(g, m->chosen[k]);
-        if (t->role != CKPT_ROLE_EXP_AVG || !g->taken[m->chosen[k]] ||
-            ckpt__hash_get(has, t->param.data, t->param.size, NULL))
-            continue;
-        if (!ckpt__hash_get(g->weights, t->param.data, t->param.size, &at) || info_of(g, at)->dtype != CKPT_F32)
-            return ckpt__hash_free(has), ckpt__fail(g->err, CKPT_E_UNSUPPORTED, t->param.data,
-                              "it has moments and no master weight of 32 bits, which other parameters have: megatron-core asks for one of each");
-        status = put_tensor(g, join3(g, "optimizer.state.", "param.", t->param), at);
+        if (t->role == CKPT_ROLE_EXP_AVG && g->taken[m->chosen[k]] &&
+            !ckpt__hash_get(has, t->param.data, t->param.size, NULL))
+            status = put_own_master(g, t->param);
     }
     ckpt__hash_free(has);
     return status;
