@@ -38,10 +38,11 @@ static ckpt_status check_whole(const ckpt__megatron *g, size_t tensor, ckpt_str 
     if (ckpt__hash_get(g->weights, param.data, param.size, &at) &&
         ckpt__same_shape(t->shape, t->ndim, x->tensors[at].info.shape, x->tensors[at].info.ndim))
         return CKPT_OK;
-    return ckpt__fail(g->err, CKPT_E_UNSUPPORTED, ckpt__escape(name, sizeof name, t->name.data, t->name.size),
-                      "it is in fragments (%s), whose order is not known, so that no shape of a parameter fits: leave the optimizer out "
-                      "(--weights-only)",
-                      SPACE);
+    return ckpt__fail(
+        g->err, CKPT_E_UNSUPPORTED, ckpt__escape(name, sizeof name, t->name.data, t->name.size),
+        "it is in fragments (%s), whose order is not known, so that no shape of a parameter fits: leave the optimizer out "
+        "(--weights-only)",
+        SPACE);
 }
 
 /* The key that a tensor has. */
@@ -130,19 +131,20 @@ static ckpt_status say_forms(const ckpt__megatron *g, bool space)
     ckpt_status status = CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++)
         buckets += ckpt__str_holds(m->from->tensors[m->chosen[k]].info.name, ".gbuf_idx_");
-    if (buckets && !ckpt__report_add(
-                       m->report, CKPT_SEVERITY_WARNING, "torch-dist-incomplete", NULL,
-                       "load it in those sizes, and save it with --dist-ckpt-optim-fully-reshardable; or --weights-only",
-                       "%zu tensors of the optimizer are flat buffers (dp_reshardable), whose parameters' names, order and padding are in "
-                       "no file: the model loads with any tensor and pipeline parallelism, and these with the sizes of the save alone",
-                       buckets))
+    if (buckets &&
+        !ckpt__report_add(
+            m->report, CKPT_SEVERITY_WARNING, "torch-dist-incomplete", NULL,
+            "load it in those sizes, and save it with --dist-ckpt-optim-fully-reshardable; or --weights-only",
+            "%zu tensors of the optimizer are flat buffers (dp_reshardable), whose parameters' names, order and padding are in "
+            "no file: the model loads with any tensor and pipeline parallelism, and these with the sizes of the save alone",
+            buckets))
         return no_memory(g);
     if (space && !m->options.weights_only)
-        status = ckpt__migration_note(g->m, CKPT_SEVERITY_NOTE, "torch-dist-form",
-                                      (ckpt_str){NULL, 0}, g->err,
-                                      "the optimizer was saved in fragments (%s), which newer versions of megatron-core do not load: it is "
-                                      "written whole (%s)",
-                                      SPACE, FULL);
+        status = ckpt__migration_note(
+            g->m, CKPT_SEVERITY_NOTE, "torch-dist-form", (ckpt_str){NULL, 0}, g->err,
+            "the optimizer was saved in fragments (%s), which newer versions of megatron-core do not load: it is "
+            "written whole (%s)",
+            SPACE, FULL);
     if (status == CKPT_OK && !m->options.weights_only && (space || has_form(g, FULL)))
         status = ckpt__megatron_say_adam(g);
     return status;

@@ -12,9 +12,9 @@ typedef struct ckpt__megatron {
     bool *taken;                     /* heap, owned, one a tensor: it is a record, or stays behind */
     ckpt__hash *weights;             /* owned: key -> tensor */
     int64_t layers;                  /* of the model's stack; 0: it has none */
-    size_t states, masters;          /* tensors of the optimizer that have the name of a parameter; masters among them */
-    size_t step_tensor;              /* the step as a tensor of no dimensions; SIZE_MAX: there is none */
-    bool iteration;                  /* the source says it */
+    size_t states, masters; /* tensors of the optimizer that have the name of a parameter; masters among them */
+    size_t step_tensor;     /* the step as a tensor of no dimensions; SIZE_MAX: there is none */
+    bool iteration;         /* the source says it */
     ckpt_error *err;
 } ckpt__megatron;
 

@@ -119,7 +119,8 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && torch && !m->named_script && !o->weights_only)
         status = ckpt__migrate_libtorch(m, err);
-    if (status == CKPT_OK && m->torch && !m->same && !ckpt__is_torch_dist(m) && !o->weights_only && ckpt__format_of(m->from)->canonical)
+    if (status == CKPT_OK && m->torch && !m->same && !ckpt__is_torch_dist(m) && !o->weights_only &&
+        ckpt__format_of(m->from)->canonical)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);

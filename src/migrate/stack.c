@@ -59,11 +59,11 @@ static ckpt_status add_layer(stacking *s, stack *own, int64_t layer)
     while (own->count <= at)
         own->tensors[own->count++] = SIZE_MAX;
     if (own->tensors[at] != SIZE_MAX)
-        return ckpt__fail(s->err, CKPT_E_MISMATCH,
-                          ckpt__escape(name, sizeof name, s->one.name.data, s->one.name.size),
-                          "layer %lld has another tensor for the key '%s' of torch_dist, which has the norms of a layer under "
-                          "the name of the linear layer behind them: drop one of them (--drop)",
-                          (long long)layer, own->key.data);
+        return ckpt__fail(
+            s->err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, s->one.name.data, s->one.name.size),
+            "layer %lld has another tensor for the key '%s' of torch_dist, which has the norms of a layer under "
+            "the name of the linear layer behind them: drop one of them (--drop)",
+            (long long)layer, own->key.data);
     own->tensors[at] = s->one.tensor;
     s->layers = layer + 1 > s->layers ? layer + 1 : s->layers;
     return CKPT_OK;
@@ -89,13 +89,15 @@ static ckpt_status unknown_name(const stacking *s, ckpt_str name)
     char shown[300];
     ckpt__escape(shown, sizeof shown, name.data, name.size);
     if (ckpt__str_holds(name, ".experts.") || ckpt__str_holds(name, ".router."))
-        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, shown,
-                          "it is of a layer with experts, and such models are written as torch-dist only where they are read "
-                          "from torch_dist: save it with Megatron-LM and --ckpt-format torch_dist");
-    return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, shown,
-                      "it is none of the names of megatron-core's GPT model (embedding.word_embeddings.weight, "
-                      "decoder.layers.0.self_attention.linear_qkv.weight, ...), and torch-dist has tensors by those alone: a layout "
-                      "that says which of them is which is needed (--layout), or rename them (--rename), or leave it out (--drop)");
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, shown,
+            "it is of a layer with experts, and such models are written as torch-dist only where they are read "
+            "from torch_dist: save it with Megatron-LM and --ckpt-format torch_dist");
+    return ckpt__fail(
+        s->err, CKPT_E_UNSUPPORTED, shown,
+        "it is none of the names of megatron-core's GPT model (embedding.word_embeddings.weight, "
+        "decoder.layers.0.self_attention.linear_qkv.weight, ...), and torch-dist has tensors by those alone: a layout "
+        "that says which of them is which is needed (--layout), or rename them (--rename), or leave it out (--drop)");
 }
 
 /* A step of a parameter: megatron-core has one for all of them. */
@@ -111,9 +113,10 @@ static ckpt_status take_step(stacking *s, size_t tensor)
         return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, m->from->tensors[tensor].info.name.data,
                           "the step is %g, and megatron-core counts whole steps", step);
     if (s->steps++ && m->common_step != (int64_t)step)
-        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, m->from->tensors[tensor].info.name.data,
-                          "the step of this parameter is %lld, and that of others %lld: megatron-core has one for all of them",
-                          (long long)(int64_t)step, (long long)m->common_step);
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, m->from->tensors[tensor].info.name.data,
+            "the step of this parameter is %lld, and that of others %lld: megatron-core has one for all of them",
+            (long long)(int64_t)step, (long long)m->common_step);
     m->common_step = (int64_t)step;
     ckpt__leave(m, tensor, CKPT__FATE_STACKED);
     return CKPT_OK;
@@ -170,10 +173,11 @@ static ckpt_status check_layer(const stacking *s, const stack *k, size_t layer)
         return no_memory(s);
     ckpt__escape(name, sizeof name, whole.data, whole.size);
     if (layer >= k->count || k->tensors[layer] == SIZE_MAX)
-        return ckpt__fail(s->err, CKPT_E_MISMATCH, name,
-                          "layer %zu has none, and the model has %lld layers: torch_dist has the layers of a model in one tensor, "
-                          "so each of them is needed",
-                          layer, (long long)s->layers);
+        return ckpt__fail(
+            s->err, CKPT_E_MISMATCH, name,
+            "layer %zu has none, and the model has %lld layers: torch_dist has the layers of a model in one tensor, "
+            "so each of them is needed",
+            layer, (long long)s->layers);
     t = &x->tensors[k->tensors[layer]].info;
     if (ckpt__has_no_bytes(&x->tensors[k->tensors[layer]]) && t->nbytes)
         return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of layer %zu is not dense, or on meta", layer);
@@ -184,9 +188,10 @@ static ckpt_status check_layer(const stacking *s, const stack *k, size_t layer)
         return CKPT_OK;
     ckpt__shape_text(a, sizeof a, one->shape, one->ndim);
     ckpt__shape_text(b, sizeof b, t->shape, t->ndim);
-    return ckpt__fail(s->err, CKPT_E_MISMATCH, name,
-                      "that of layer 0 is %s %s and that of layer %zu is %s %s: torch_dist has them in one tensor, where each is alike",
-                      ckpt_dtype_name(one->dtype), a, layer, ckpt_dtype_name(t->dtype), b);
+    return ckpt__fail(
+        s->err, CKPT_E_MISMATCH, name,
+        "that of layer 0 is %s %s and that of layer %zu is %s %s: torch_dist has them in one tensor, where each is alike",
+        ckpt_dtype_name(one->dtype), a, layer, ckpt_dtype_name(t->dtype), b);
 }
 
 /* A layer's piece, or view, as a piece of the whole. box: room for 3 * (ndim + 1) numbers. */
@@ -237,8 +242,8 @@ static void fill_pieces(const ckpt__index *x, const stack *k, int64_t numel, ckp
 }
 
 /* The source's last tensor is the stack from now on. */
-static ckpt_status add_tensor(const stacking *s, const stack *k, ckpt_str name, const int64_t *shape, const ckpt__piece *pieces,
-                              size_t count)
+static ckpt_status add_tensor(const stacking *s, const stack *k, ckpt_str name, const int64_t *shape,
+                              const ckpt__piece *pieces, size_t count)
 {
     ckpt__migration *m = s->m;
     ckpt__tensor *t = ckpt__index_add_tensor(m->from);

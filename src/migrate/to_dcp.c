@@ -246,9 +246,9 @@ static ckpt_status put_files(ckpt__out *w, const ckpt_value *root)
     if (status == CKPT_OK && !recipes)
         status = ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK)
-        status = m->as == CKPT__AS_DCP_HF  ? ckpt__dcp_write_shards(&q, ranks, recipes, w->err)
+        status = m->as == CKPT__AS_DCP_HF ? ckpt__dcp_write_shards(&q, ranks, recipes, w->err)
                  : ckpt__is_torch_dist(m) ? ckpt__dcp_write_records(&q, ranks, recipes, &list, w->err)
-                                           : ckpt__dcp_write(&q, ranks, recipes, &list, w->err);
+                                          : ckpt__dcp_write(&q, ranks, recipes, &list, w->err);
     if (status == CKPT_OK)
         status = add_files(w, recipes, ranks);
     if (status == CKPT_OK && m->as != CKPT__AS_DCP_HF)

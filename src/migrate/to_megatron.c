@@ -342,8 +342,8 @@ static const ckpt_value *make_optimizer(const ckpt__megatron *g, const ckpt_valu
 ckpt_status ckpt__megatron_say_adam(const ckpt__megatron *g)
 {
     return ckpt__report_add(
-               g->m->report, CKPT_SEVERITY_NOTE, "torch-dist-adam",
-               NULL, "install Transformer Engine or Apex; or take a step before the load, and keep 'step' in "
+               g->m->report, CKPT_SEVERITY_NOTE, "torch-dist-adam", NULL,
+               "install Transformer Engine or Apex; or take a step before the load, and keep 'step' in "
                "DistributedOptimizer._set_main_param_and_optimizer_states",
                "with torch's own Adam the distributed optimizer of megatron-core 0.16 cannot load this form (fully_reshardable), "
                "what it has saved itself included: AssertionError, then KeyError 'step'")
@@ -358,19 +358,23 @@ static ckpt_status put_optimizer(ckpt__megatron *g)
     if (m->options.weights_only)
         return CKPT_OK;
     if (!g->states)
-        return m->canon->unnamed.data || ckpt__at(m->from->root, "optimizer") || ckpt__at(m->from->root, "distrib_optim")
-                   ? ckpt__lose(g->m, g->err,
-                                "the optimizer, whose states have no names of parameters, or which has none: without it the program "
-                                "begins with a new one (--no-load-optim, --finetune)")
+        return m->canon->unnamed.data || ckpt__at(m->from->root, "optimizer") ||
+                       ckpt__at(m->from->root, "distrib_optim")
+                   ? ckpt__lose(
+                         g->m, g->err,
+                         "the optimizer, whose states have no names of parameters, or which has none: without it the program "
+                         "begins with a new one (--no-load-optim, --finetune)")
                    : CKPT_OK;
     if (!ckpt__is_list(groups) || !groups->item_count)
-        return ckpt__fail(g->err, CKPT_E_UNSUPPORTED, m->dst,
-                          "the optimizer has moments and no groups, and megatron-core loads none without its groups' settings: leave it "
-                          "out (--weights-only)");
+        return ckpt__fail(
+            g->err, CKPT_E_UNSUPPORTED, m->dst,
+            "the optimizer has moments and no groups, and megatron-core loads none without its groups' settings: leave it "
+            "out (--weights-only)");
     if (m->common_step < 0 && !ckpt__at(groups->items[0], "step"))
-        return ckpt__fail(g->err, CKPT_E_UNSUPPORTED, m->dst,
-                          "the checkpoint does not say how many steps its optimizer has done, which megatron-core asks for: leave the "
-                          "optimizer out (--weights-only)");
+        return ckpt__fail(
+            g->err, CKPT_E_UNSUPPORTED, m->dst,
+            "the checkpoint does not say how many steps its optimizer has done, which megatron-core asks for: leave the "
+            "optimizer out (--weights-only)");
     ckpt_status status = note_lacking(g, groups);
     if (status == CKPT_OK)
         status = ckpt__megatron_common(g, ckpt__s("optimizer"), make_optimizer(g, groups));
@@ -388,8 +392,9 @@ static bool rank_of(const ckpt_value *key, int64_t *tp, int64_t *pp)
         return false;
     memcpy(text, key->text.data, key->text.size);
     text[key->text.size] = 0;
-    if (sscanf(text, "mp_rank_%2d_%3d%n", &a, &b, &end) == 2 ? text[end] != 0
-                                                              : sscanf(text, "mp_rank_%2d%n", &a, &end) != 1 || text[end] != 0)
+    if (sscanf(text, "mp_rank_%2d_%3d%n", &a, &b, &end) == 2
+            ? text[end] != 0
+            : sscanf(text, "mp_rank_%2d%n", &a, &end) != 1 || text[end] != 0)
         return false;
     *tp = a;
     *pp = b;
@@ -470,7 +475,8 @@ static ckpt_status make_all(ckpt__megatron *g)
 {
     ckpt_status status = put_tensors(g);
     if (status == CKPT_OK && g->records.count == 0)
-        status = ckpt__fail(g->err, CKPT_E_UNSUPPORTED, g->m->dst, "no tensor of it has a name of megatron-core's GPT model");
+        status = ckpt__fail(g->err, CKPT_E_UNSUPPORTED, g->m->dst,
+                            "no tensor of it has a name of megatron-core's GPT model");
     if (status == CKPT_OK)
         status = put_own_masters(g);
     if (status == CKPT_OK)
@@ -486,8 +492,9 @@ static ckpt_status make_all(ckpt__megatron *g)
 
 static ckpt_status add_files(ckpt__megatron *g)
 {
-    static const char json[] = "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, \"common_backend\": \"torch\", "
-                               "\"common_backend_version\": 1}";
+    static const char json[] =
+        "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, \"common_backend\": \"torch\", "
+        "\"common_backend_version\": 1}";
     const ckpt_value *records = ckpt__made_finish(&g->records), *common = ckpt__made_finish(&g->common);
     ckpt_status status = records && common ? ckpt__dcp_records_files(g->w, records) : no_memory(g);
     ckpt__out_file *f = status == CKPT_OK ? ckpt__out_add(g->w, "common.pt") : NULL;
@@ -509,7 +516,8 @@ static ckpt_status add_files(ckpt__megatron *g)
 
 ckpt_status ckpt__megatron_files(ckpt__out *w)
 {
-    ckpt__megatron g = {.w = w, .m = w->m, .arena = w->m->index->arena, .err = w->err, .step_tensor = w->m->step_tensor};
+    ckpt__megatron g = {
+        .w = w, .m = w->m, .arena = w->m->index->arena, .err = w->err, .step_tensor = w->m->step_tensor};
     g.records.arena = g.common.arena = g.arena;
     g.taken = calloc(w->m->index->tensor_count + 1, sizeof *g.taken);
     g.weights = ckpt__hash_new(64);

@@ -145,8 +145,8 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf", "same", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate",
-                                          "torch-dist"};
+    static const char *const folders[] = {"hf",        "same",       "dcp",        "dcp-hf",
+                                          "universal", "hf-trainer", "accelerate", "torch-dist"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(to, folders[i]) == 0)
             return true;

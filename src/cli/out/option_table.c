@@ -101,7 +101,7 @@ const option_row option_table[] = {
     {"rank", OPTION_NUMBER, AT(rank), MIGRATE, .help = "for {rank} in rules", .argument = "N",
      .wanted = "rank; ranks are 0, 1, ...", .least = 0, .most = RANKS},
     {"world", OPTION_NUMBER, AT(world), MIGRATE, .help = "ranks", .argument = "N",
-     .usage = "for {rank} and {world} in RULES; ranks of dcp, torch-dist", .wanted = "number of ranks; write 1 or more", .least = 1,
+     .usage = "for {rank} and {world} in RULES; ranks of dcp", .wanted = "number of ranks; write 1 or more", .least = 1,
      .most = RANKS},
     {"strip-prefix", OPTION_LIST, AT(strip_prefix), MIGRATE, .help = "take this off the names", .argument = "P"},
     {"add-prefix", OPTION_TEXT, AT(migrate.add_prefix), MIGRATE, .help = "put this before the names", .argument = "P"},

@@ -60,7 +60,8 @@ static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, kept.data, kept.size),
                           "two values have this key once their paths are joined by dots, and a distributed checkpoint "
                           "has one: drop one of them (--drop), or rename it");
-    p->items[p->count++] = (ckpt__dcp_put){.key = kept, .path = path, .path_count = n, .value = value, .same = SIZE_MAX};
+    p->items[p->count++] =
+        (ckpt__dcp_put){.key = kept, .path = path, .path_count = n, .value = value, .same = SIZE_MAX};
     return CKPT_OK;
 }
 
@@ -125,9 +126,9 @@ static ckpt_status take_records(ckpt__dcp_puts *p, const ckpt_value *dict, ckpt_
     for (size_t i = 0; status == CKPT_OK && i < dict->entry_count; i++) {
         way next = {.depth = 1};
         next.key.text = key_text(p->arena, dict->entries[i].key);
-        status = !next.key.text.data                         ? no_memory(err)
+        status = !next.key.text.data                       ? no_memory(err)
                  : has_no_bytes(p, dict->entries[i].value) ? CKPT_OK
-                                                             : add_item(p, &next, dict->entries[i].value, err);
+                                                           : add_item(p, &next, dict->entries[i].value, err);
     }
     return status;
 }

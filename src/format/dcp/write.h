@@ -51,7 +51,7 @@ typedef struct ckpt__dcp_put {
     const ckpt_value *value;
     size_t first, count; /* of its places: a tensor's are its slabs in order, and slab i has rows [i * rows, ...) */
     int64_t rows;        /* of each slab but the last; 0: it is in one piece */
-    size_t same;         /* the item that has the places, where the tensor has another key before; SIZE_MAX: it has its own */
+    size_t same; /* the item that has the places, where the tensor has another key before; SIZE_MAX: it has its own */
 } ckpt__dcp_put;
 
 typedef struct ckpt__dcp_puts {

@@ -15,7 +15,8 @@ static const struct {
                 {"self_attention.linear_qkv.weight", "self_attention.linear_qkv.weight"},
                 {"pre_mlp_layernorm.bias", "mlp.linear_fc1.layer_norm_bias"},
                 {"mlp.linear_fc2.weight", "mlp.linear_fc2.weight"}};
-static const char *const kinds[KINDS] = {"", "optimizer.state.exp_avg.", "optimizer.state.exp_avg_sq.", "optimizer.state.param."};
+static const char *const kinds[KINDS] = {"", "optimizer.state.exp_avg.", "optimizer.state.exp_avg_sq.",
+                                         "optimizer.state.param."};
 static const ckpt_role roles[KINDS] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_MASTER};
 
 /* A source. lacks, other: numbers of a layer's tensor, counted over all layers, or -1. */
@@ -135,7 +136,8 @@ static const ckpt_value *value_at(const ckpt_reader *r, const char *a, const cha
 static void says(const ckpt_value *v, const char *text)
 {
     ck_assert_ptr_nonnull(v);
-    ck_assert_msg(v->kind == CKPT_V_STR && v->text.size == strlen(text) && memcmp(v->text.data, text, v->text.size) == 0,
+    ck_assert_msg(v->kind == CKPT_V_STR && v->text.size == strlen(text) &&
+                      memcmp(v->text.data, text, v->text.size) == 0,
                   "not %s", text);
 }
 
@@ -300,7 +302,7 @@ START_TEST(its_own_kind)
     options.add_prefix = NULL;
     FILE *f = fopen(at("a/__1_0.distcp"), "r+b");
     ck_assert_msg(f != NULL, "%s: %s", at("a/__1_0.distcp"), strerror(errno));
-    ck_assert( fseek(f, 600, SEEK_SET) == 0 && fputc(0x55, f) != EOF && fclose(f) == 0);
+    ck_assert(fseek(f, 600, SEEK_SET) == 0 && fputc(0x55, f) != EOF && fclose(f) == 0);
     ck_assert_int_lt(migrate(at("a"), "torch-dist", at("b")), 0);
     ck_assert_int_eq(unlink(at("a/__1_0.distcp")), 0);
     ck_assert_int_lt(migrate(at("a"), "torch-dist", at("b")), 0);
@@ -330,8 +332,8 @@ START_TEST(short_of_memory)
             ckpt_status status = migrate(from, "torch-dist", to);
             failed = allocations_left < 0;
             allocations_left = -1;
-            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld: %d: %s: %s", n, (int)status, err.object,
-                          err.message);
+            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld: %d: %s: %s", n, (int)status,
+                          err.object, err.message);
             ck_assert_int_eq(stat(to, &st) == 0, status == CKPT_OK);
         }
         ck_assert_int_gt(n, 100);
