@@ -47,6 +47,7 @@
  *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   out.c              writing a file, or a directory of shards (out.h)
+ *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
  *   same_shards.c      --to same: shards that stay away, and their index (same.h)

@@ -439,8 +439,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
         status = ckpt__sink_room(folder, m->total / (m->options.verify ? 2 : 1), w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
-    for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
-        status = write_shard(w, &w->files[i], folder, payload);
+    for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
+        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        n = turns > 1 ? turns : 1;
+        status =
+            turns > 1 ? ckpt__write_turns(w, i, n, folder, payload) : write_shard(w, &w->files[i], folder, payload);
+    }
     if (status == CKPT_OK && folder)
         status = finish(w, folder);
     else if (status < 0)

@@ -84,6 +84,13 @@ bool ckpt__is_carried(const ckpt__index *from, const char *name);
 /* A file for each rank that has a record, and, but of safetensors, the list. */
 ckpt_status ckpt__dcp_files(ckpt__out *w);
 
+/* ---- turns.c */
+
+/* How many files from `first` on are written by turns, since they have ranges of the same tensors; 0: that one has none. */
+size_t ckpt__turns_count(const ckpt__out *w, size_t first);
+ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
+                              const ckpt__payload *payload);
+
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);
 ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *file, uint64_t *size);
