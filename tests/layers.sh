@@ -15,7 +15,7 @@ rooms() {
 base##
 model##base
 codec##base
-io##base
+io##base codec
 device##base model
 map##base model codec
 scan##base model codec io

@@ -222,12 +222,18 @@ typedef struct ckpt_migrate_options {
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
     uint32_t target_world; /* dcp, torch-dist: so many ranks have a file each; 0: as many as saved the source, else 1 */
+    bool
+        no_resume; /* a directory: what an interrupted run has left is removed, and this one leaves nothing when it is interrupted */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
 /* Rewrites the checkpoint src (a file or a directory, of any format that ckpt_reader_open reads) as dst. src is never
  * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything is
  * written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
+ *   A directory that was interrupted, by whatever, is gone on with by the next call that would write the same: finished files are read
+ * back and kept ("journal-resumed"). What another call has left for dst is removed ("journal-stale"). After CKPT_E_CANCELLED and
+ * CKPT_E_SYSTEM the finished files of a directory stay beside dst, where there are any, and the error says where ("journal-kept");
+ * with no_resume nothing stays. ckpt-migrate(1), Interrupted, has the rules.
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
  * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
  *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done, or a rule

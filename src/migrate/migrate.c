@@ -150,7 +150,10 @@ static ckpt_status publish(ckpt__migration *m, ckpt_status status, ckpt_error *e
         status = ckpt__check_replaced(m, err); /* once more: reading back takes time */
     if (sink && status == CKPT_OK)
         return ckpt__sink_commit(sink, err);
-    ckpt__sink_abort(sink);
+    if (status == CKPT_E_CANCELLED)
+        ckpt__interrupted_leave(m, sink, status, err);
+    else
+        ckpt__sink_abort(sink);
     if (sink && (status == CKPT_E_DAMAGED || status == CKPT_E_SYSTEM)) {
         ckpt__error_object(err, m->dst);
         ckpt__error_prefix(err, "what was written %s, and was removed; what was there before is untouched",

@@ -49,6 +49,9 @@
  *   out.c              writing a file, or a directory of shards (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
+ *   bytes_kept.c       what of that another run has to know
+ *   digest.c           is a migration the same as another one?
+ *   interrupted.c      going on with what an interrupted run has left, by its journal
  *   as_folder.c        --to same: a directory that its own program reads again
  *   same_shards.c      --to same: shards that stay away, and their index (same.h)
  *   copy.c             copying files byte for byte
@@ -179,6 +182,7 @@ typedef struct ckpt__migration {
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
+    size_t finished;            /* files of the target's directory that are written, or were by an interrupted run */
     char *beside;               /* heap: the path where the target can be read until then; NULL: no --verify */
     ckpt_report *report, *lost; /* report: the caller's; the call's own where the caller gave none. lost: owned, all
                                    * that the target cannot hold; without --lossy one finding refuses the call */

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include "anatomy/part.h"
 #include "format/table.h"
+#include "io/sink_left.h"
 #include "migrate/out.h"
 #include "migrate/torch.h"
 
@@ -61,6 +62,8 @@ static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a directory: one file is written, give it a name");
     if (there && folder && !S_ISDIR(b.st_mode))
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a file: a directory is written, give it a name");
+    if (there && folder && !m->options.dry_run)
+        ckpt__sink_tidy(m->dst);
     if (there && !m->options.force && !m->options.dry_run)
         return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it exists; --force replaces it");
     return there && m->options.force ? ckpt__check_replaced(m, err) : CKPT_OK;

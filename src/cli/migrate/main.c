@@ -340,6 +340,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
                                         "adapter",
                                         "rank-state",
                                         "weights-from-masters",
+                                        "journal-resumed",
                                         "trainer-state-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
@@ -376,6 +377,17 @@ static void put_missed(const ckpt_report *report)
         cli_put_message(stderr, f->message);
         putc('\n', stderr);
     }
+}
+
+/* Who pressed Ctrl-C needs no message, but for what stays. */
+static void put_kept(const ckpt_report *report)
+{
+    const ckpt_finding *f = ckpt_report_find(report, "journal-kept", NULL);
+    if (!f)
+        return;
+    fputs("ckpt-migrate: ", stderr);
+    cli_put_message(stderr, f->message);
+    putc('\n', stderr);
 }
 
 static void done_text(job *b, const ckpt_report *report)
@@ -448,7 +460,9 @@ static int run(job *b, int argc, char **argv)
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&b->shown);
         if (answer == CKPT_E_CANCELLED)
-            cli_signals_reraise(); /* the temporary is gone: now die by the signal */
+            put_kept(report);
+        if (answer == CKPT_E_CANCELLED)
+            cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
             cli_written(b->dst);
         status = answer != CKPT_OK                                 ? failed(b, report, &err)
