@@ -16,7 +16,8 @@ typedef enum ckpt__fate {
     CKPT__FATE_DEAD_STATE, /* likewise: a state of a parameter that no group has (libtorch.c) */
     CKPT__FATE_TIED,       /* another name of a tensor that is written, which transformers ties again (out.c) */
     CKPT__FATE_IN_STRUCTURE, /* not dense: in what a native file keeps of a torch file, with its parts as tensors (place.c) */
-    CKPT__FATE_LOST          /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */
+    CKPT__FATE_IN_HEADER, /* a step, which the target says once for all parameters (to_llmc.c) */
+    CKPT__FATE_LOST       /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */
 } ckpt__fate;
 
 /* Why a tensor has a storage of its own in the target. */

@@ -122,6 +122,8 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
+    if (status == CKPT_OK && m->as == CKPT__AS_LLMC && !o->weights_only)
+        status = ckpt__resume_step(m, err);
     return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }
 

@@ -43,6 +43,8 @@
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
  *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
+ *   to_llmc.c          a step of llm.c, for any number of ranks (to_llmc.h)
+ *   to_llmc_ranks.c    what each of those has for itself
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
@@ -79,6 +81,7 @@ typedef enum ckpt__as {
     CKPT__AS_UNIVERSAL, /* to_universal.c */
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
+    CKPT__AS_LLMC,       /* to_llmc.c: `torch` is not true; of weights alone it is one file */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -181,7 +184,7 @@ typedef struct ckpt__migration {
 /* Is a directory written? */
 static inline bool ckpt__is_folder(const ckpt__migration *m)
 {
-    return m->hf || m->same || m->as;
+    return m->hf || m->same || (m->as && !(m->as == CKPT__AS_LLMC && m->options.weights_only));
 }
 /* Is a distributed checkpoint written, cut for any number of ranks? */
 static inline bool ckpt__is_dcp(const ckpt__migration *m)

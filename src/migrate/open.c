@@ -112,7 +112,8 @@ static ckpt__as as_of(const char *to)
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
-                {"accelerate", CKPT__AS_ACCELERATE}};
+                {"accelerate", CKPT__AS_ACCELERATE},
+                {"llmc", CKPT__AS_LLMC}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(to, rows[i].to) == 0)
             return rows[i].as;
@@ -127,18 +128,18 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
         return status;
     m->as = as_of(m->to);
     m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
-    m->format = ckpt__format_find(m->hf ? "safetensors" : m->as ? "torch" : m->to);
+    m->format = ckpt__format_find(m->hf ? "safetensors" : m->as && m->as != CKPT__AS_LLMC ? "torch" : m->to);
     m->torch = m->format && m->format->torch_loads;
-    if (m->as && !ckpt__is_dcp(m) && m->options.weights_only)
+    if (m->as && !ckpt__is_dcp(m) && m->as != CKPT__AS_LLMC && m->options.weights_only)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
-    if (m->format && m->format->write)
+    if (m->format && (m->format->write || m->as == CKPT__AS_LLMC))
         return CKPT_OK;
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate and llmc"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, llmc and same",
         m->to);
 }
 

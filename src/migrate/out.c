@@ -217,7 +217,8 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 {
     size_t tags = 0;
     char first[80] = "";
-    if (m->as != CKPT__AS_DCP && ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
+    if (m->as != CKPT__AS_DCP && m->as != CKPT__AS_LLMC &&
+        ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
         return CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
@@ -519,6 +520,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
                  : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
+                 : m->as == CKPT__AS_LLMC      ? ckpt__llmc_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)

@@ -84,6 +84,12 @@ bool ckpt__is_carried(const ckpt__index *from, const char *name);
 /* A file for each rank that has a record, and, but of safetensors, the list. */
 ckpt_status ckpt__dcp_files(ckpt__out *w);
 
+/* ---- to_llmc.c */
+
+/* The model, a state of each rank, and the mark that all are whole; with --weights-only the model alone. A target that llm.c could not
+ * go on from is refused. */
+ckpt_status ckpt__llmc_files(ckpt__out *w);
+
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);
 ckpt_status ckpt__copy_size(ckpt__out *w, const ckpt__out_file *file, uint64_t *size);
