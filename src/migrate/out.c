@@ -4,6 +4,7 @@
 #include "migrate/out.h"
 #include "migrate/adapter.h"
 #include "migrate/resume.h"
+#include "migrate/to_run.h"
 #include "migrate/torch.h"
 
 #include <sched.h>
@@ -380,8 +381,11 @@ static ckpt_status finish(const writer *w, ckpt__sink *sink)
 static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
 {
     ckpt__migration *m = w->m;
-    if (!s->format)
-        return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
+    ckpt_status listed = s->list ? ckpt__run_list(w, (size_t)(s - w->files)) : CKPT_OK;
+    if (listed < 0 || !s->format)
+        return listed < 0 ? listed
+               : s->copy  ? ckpt__copy_file(w, s, folder)
+                          : write_literal(folder, s->name, &s->text, w->err);
     ckpt__sink_options options = {.sync = !m->options.no_sync,
                                   .replace = m->options.force,
                                   .behind = true,
@@ -390,7 +394,8 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
     ckpt_status status = folder ? ckpt__sink_member(folder, s->name, s->recipe->size, &sink, w->err)
                                 : ckpt__sink_file(m->dst, s->recipe->size, &options, &sink, w->err);
     if (status == CKPT_OK)
-        status = ckpt__write_recipe(s->recipe, payload, sink, &m->options.progress, m->done, m->total, NULL, w->err);
+        status = ckpt__write_recipe(s->recipe, payload, sink, &m->options.progress, m->done, m->total,
+                                    m->as == CKPT__AS_RUN ? &s->crc : NULL, w->err);
     if (status < 0) {
         ckpt__sink_abort(sink);
         return status;
@@ -520,6 +525,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
                  : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
+                 : m->as == CKPT__AS_RUN       ? ckpt__run_files(&w)
                  : m->as == CKPT__AS_LLMC      ? ckpt__llmc_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;

@@ -17,7 +17,9 @@ typedef struct ckpt__out_file {
     bool copy;                  /* a copy of the source's file of this name, byte for byte */
     size_t from;                /* of a copy: number of the source's root that holds the file */
     uint64_t size;              /* of a copy: bytes */
-    uint32_t crc;               /* of a copy: CRC-32 of these bytes, once they are written */
+    uint32_t crc;               /* of a copy or a recipe: CRC-32 of these bytes, once they are written */
+    struct ckpt__manifest
+        *list; /* in the arena of m->index: `text` is made anew when its turn comes (to_run.c); NULL: it is not */
 } ckpt__out_file;
 
 /* All files of the target, in the order in which they are written. */
