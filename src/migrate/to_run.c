@@ -37,7 +37,6 @@ typedef struct run_target {
     int64_t ranks, step;
     int64_t time;
     uint64_t save;
-    bool several_roots; /* the values are a dict of each rank's */
     ckpt_error *err;
 } run_target;
 
@@ -63,18 +62,23 @@ static int64_t rank_of_key(const ckpt_value *key)
                : -1;
 }
 
+/* The rank that an entry of the root is of. What is empty, as all was left out, is of none. */
+static int64_t own_rank(const ckpt_entry *e)
+{
+    return e->value->kind == CKPT_V_DICT && e->value->entry_count == 0 ? -1 : rank_of_key(e->key);
+}
+
 /* The number of ranks that values or tensors are of; 0: nothing is of one rank. *first: what is. */
 static int64_t own_ranks(run_target *t, ckpt_str *first)
 {
     const ckpt_value *root = t->root;
     int64_t most = 0;
     for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
-        const int64_t rank = rank_of_key(root->entries[i].key);
+        const int64_t rank = own_rank(&root->entries[i]);
         if (rank >= 0 && most == 0)
             *first = root->entries[i].key->text;
         most = rank >= most ? rank + 1 : most;
     }
-    t->several_roots = most > 0;
     for (size_t k = 0; k < t->m->chosen_count; k++) {
         const int64_t rank = t->rows[t->m->chosen[k]].rank;
         if (rank >= 0 && most == 0)
@@ -326,19 +330,32 @@ static ckpt_status add_latest(run_target *t, const char *folder)
     return f && !f->text.failed ? CKPT_OK : no_memory(t);
 }
 
-static const ckpt_value *values_of(const run_target *t, int64_t rank)
+/* The values of the rank's own dict, and those of all. NULL in *out: there are none. */
+static ckpt_status values_of(const run_target *t, int64_t rank, const ckpt_value **out)
 {
-    char key[32];
-    snprintf(key, sizeof key, "rank-%05lld", (long long)rank);
-    return t->several_roots ? ckpt__at(t->root, key) : t->root;
+    ckpt__made_dict d = {.arena = t->m->index->arena};
+    const ckpt_value *root = t->root;
+    *out = root;
+    if (!root || root->kind != CKPT_V_DICT)
+        return CKPT_OK;
+    for (size_t i = 0; i < root->entry_count; i++) {
+        const ckpt_entry *e = &root->entries[i];
+        if (rank_of_key(e->key) < 0)
+            ckpt__made_put(&d, e->key, e->value);
+        for (size_t k = 0; own_rank(e) == rank && e->value->kind == CKPT_V_DICT && k < e->value->entry_count; k++)
+            ckpt__made_put(&d, e->value->entries[k].key, e->value->entries[k].value);
+    }
+    *out = ckpt__made_finish(&d);
+    return *out ? CKPT_OK : no_memory(t);
 }
 
 static ckpt_status add_rank(run_target *t, int64_t rank)
 {
     char top[32] = "", folder[80], latest[48] = "latest";
-    ckpt_status status = CKPT_OK;
+    const ckpt_value *values;
+    ckpt_status status = values_of(t, rank, &values);
     snprintf(folder, sizeof folder, "step-%08lld", (long long)t->step);
-    if (t->ranks > 1) {
+    if (status == CKPT_OK && t->ranks > 1) {
         snprintf(top, sizeof top, "rank-%05lld", (long long)rank);
         snprintf(folder, sizeof folder, "%s/step-%08lld", top, (long long)t->step);
         snprintf(latest, sizeof latest, "%s/latest", top);
@@ -351,7 +368,7 @@ static ckpt_status add_rank(run_target *t, int64_t rank)
     if (status == CKPT_OK)
         status = add_tensors(t, folder, rank, true, NULL);
     if (status == CKPT_OK)
-        status = add_tensors(t, folder, rank, false, values_of(t, rank));
+        status = add_tensors(t, folder, rank, false, values);
     see_whole(t);
     if (status == CKPT_OK)
         status = add_manifest(t, folder, rank);
@@ -398,6 +415,13 @@ static ckpt_status say_ranks(const run_target *t)
         cut += t->rows[t->m->chosen[k]].cut;
         own += t->rows[t->m->chosen[k]].rank >= 0;
     }
+    if (t->m->options.rank_state == CKPT_RANK_STATE_DERIVE && t->ranks > 1 &&
+        !ckpt__report_add(
+            t->m->report, CKPT_SEVERITY_WARNING, "run-ranks", NULL,
+            "let each rank seed its generators by its number, after ckpt_run_resume",
+            "what was derived is the same for all %lld ranks, random states too: what they draw is the same",
+            (long long)t->ranks))
+        return no_memory(t);
     return ckpt__migration_note(
         t->m, CKPT_SEVERITY_NOTE, "run-ranks", (ckpt_str){NULL, 0}, t->err,
         "a run of %lld rank%s: of %zu tensors each rank has all, of %zu its rows (rows n * r / %lld to "
