@@ -199,7 +199,7 @@ def main():
             check(f"{world} ranks: read back, the same tensors", "optimizer." not in back.stdout and "wte" not in back.stdout, back.stdout)
     with section("bfloat16"):
         for i, n in enumerate(NAMES):
-            saved["state"][i]["fp32"] = weights[n]
+            saved["state"][i]["master"] = weights[n]
         torch.save(dict(model={n: t.bfloat16() for n, t in weights.items()}, optimizer=saved, **values), "bf16.pt")
         done = checks.run(MIGRATE, "--to", "llmc", "--world", 4, "--rank-state", "drop", "--lossy", "--verify", "bf16.pt", "bf16")
         check("bfloat16: written", done.returncode == 0, done.stderr)
