@@ -34,6 +34,7 @@ static const struct {
              {"stacked", "another tensor that is written has it, as one of the model's layers, or a value does"},
              {"tied", "it is another name of a tensor that is written"},
              {"in-structure", "it is not dense: the structure of the torch file has it, and its parts are written"},
+             {"in-header", "the target says the step once for all parameters"},
              {"lost", "the target cannot hold it"}};
 
 const char *ckpt__fate_code(ckpt__fate fate)

@@ -17,7 +17,8 @@ typedef enum ckpt__fate {
     CKPT__FATE_STACKED, /* likewise: another tensor that is written has it, as one of its layers; or a value does (stack.c) */
     CKPT__FATE_TIED,         /* another name of a tensor that is written, which transformers ties again (out.c) */
     CKPT__FATE_IN_STRUCTURE, /* not dense: in what a native file keeps of a torch file, with its parts as tensors (place.c) */
-    CKPT__FATE_LOST          /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */
+    CKPT__FATE_IN_HEADER, /* a step, which the target says once for all parameters (to_llmc.c) */
+    CKPT__FATE_LOST       /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */
 } ckpt__fate;
 
 /* Why a tensor has a storage of its own in the target. */

@@ -126,6 +126,8 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_names(m, err);
     if (status == CKPT_OK && ckpt__is_torch_dist(m))
         status = ckpt__megatron_ready(m, err);
+    if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN) && !o->weights_only)
+        status = ckpt__resume_step(m, err);
     return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }
 
@@ -223,6 +225,7 @@ static void free_all(ckpt__migration *m)
     ckpt__ledger_free(&m->ledger);
     free(m->kept_names);
     free(m->chosen);
+    free(m->rank_tags);
     free(m->expected);
     free(m->beside);
     ckpt__buf_free(&m->kept);
@@ -251,7 +254,7 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
     if (named < 0)
         return named;
     if (m.options.ranks.world == 0)
-        m.options.ranks.world = 1;
+        m.options.ranks.world = m.options.target_world ? m.options.target_world : 1;
     m.report = report ? report : ckpt_report_new();
     m.lost = ckpt_report_new();
     m.unused = ckpt_report_new();

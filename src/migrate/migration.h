@@ -46,6 +46,11 @@
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
  *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
+ *   to_run.c           a run of this library, for any number of ranks (to_run.h)
+ *   to_run_tags.c      the devices of its ranks, and reading it back
+ *   shards.c           --shard: what each of its ranks has rows of (shards.h)
+ *   to_llmc.c          a step of llm.c, for any number of ranks (to_llmc.h)
+ *   to_llmc_ranks.c    what each of those has for itself
  *   out.c              writing a file, or a directory of shards (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
@@ -87,6 +92,8 @@ typedef enum ckpt__as {
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
     CKPT__AS_TORCH_DIST, /* to_megatron.c */
+    CKPT__AS_RUN,        /* to_run.c: `torch` is not true */
+    CKPT__AS_LLMC,       /* to_llmc.c: `torch` is not true; of weights alone it is one file */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -177,6 +184,10 @@ typedef struct ckpt__migration {
                                    * files */
     ckpt__expected *expected;     /* heap: with `as`, what --verify looks for (ckpt__back_expect) */
     size_t expected_count, expected_capacity;
+    size_t run_ranks; /* AS_RUN: of the target; 0: they are not known yet */
+    int64_t run_step;
+    ckpt_str *
+        rank_tags; /* heap, AS_RUN with a map: device tags, those of all tensors for each rank; data NULL: as in `index` */
     ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
     uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
@@ -192,7 +203,7 @@ typedef struct ckpt__migration {
 /* Is a directory written? */
 static inline bool ckpt__is_folder(const ckpt__migration *m)
 {
-    return m->hf || m->same || m->as;
+    return m->hf || m->same || (m->as && !(m->as == CKPT__AS_LLMC && m->options.weights_only));
 }
 /* Is a distributed checkpoint written, cut for any number of ranks? */
 static inline bool ckpt__is_dcp(const ckpt__migration *m)

@@ -12,6 +12,8 @@ static inline bool ckpt__resumes(const ckpt__migration *m)
 /* When all names are known, before the target is described: each parameter with moments has its step as a float32 tensor, a state lies
  * in a storage of its own, and what DeepSpeed wants as float32 becomes that. */
 ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err);
+/* The step alone, in m->from->step: of its values, or of all its optimizer's parameters alike. -1: nothing says it. */
+ckpt_status ckpt__resume_step(ckpt__migration *m, ckpt_error *err);
 
 /* The files of the directory, from m->root, which is the dict of a torch file with one optimizer (torch.h); what cannot be written
  * is "lost". A target of which nobody could resume is refused. */
