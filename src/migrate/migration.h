@@ -41,7 +41,9 @@
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
- *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
+ *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate (trainer.h)
+ *   to_trainer_shards.c  of their runs with FSDP2 and DeepSpeed
+ *   trainer_beside.c   what stands beside the weights and the optimizer there
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   out.c              writing a file, or a directory of shards (out.h)
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
@@ -79,6 +81,10 @@ typedef enum ckpt__as {
     CKPT__AS_UNIVERSAL, /* to_universal.c */
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
+    CKPT__AS_HF_TRAINER_FSDP,
+    CKPT__AS_ACCELERATE_FSDP,
+    CKPT__AS_HF_TRAINER_DEEPSPEED,
+    CKPT__AS_ACCELERATE_DEEPSPEED, /* to_trainer_shards.c */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -194,10 +200,25 @@ static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
     return m->as == CKPT__AS_DCP && m->tree && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
            !m->options.weights_only;
 }
-/* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
+/* Files of the HF Trainer or of accelerate, of one process: the target's tree is a dict from their names. */
 static inline bool ckpt__is_trainers(const ckpt__migration *m)
 {
     return m->as == CKPT__AS_HF_TRAINER || m->as == CKPT__AS_ACCELERATE;
+}
+/* The same of a run with FSDP2: weights and optimizer are distributed checkpoints, and the tree is a dict from names likewise. */
+static inline bool ckpt__is_fsdps(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_HF_TRAINER_FSDP || m->as == CKPT__AS_ACCELERATE_FSDP;
+}
+static inline bool ckpt__is_accelerates(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_ACCELERATE || m->as == CKPT__AS_ACCELERATE_FSDP || m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
+}
+/* A universal checkpoint of DeepSpeed, alone or as one of these two has it. */
+static inline bool ckpt__is_universal(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_UNIVERSAL || m->as == CKPT__AS_HF_TRAINER_DEEPSPEED ||
+           m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
 }
 /* Does the target have its optimizer by position, as torch has it? */
 static inline bool ckpt__matches_by_position(const ckpt__migration *m)

@@ -112,7 +112,11 @@ static ckpt__as as_of(const char *to)
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
-                {"accelerate", CKPT__AS_ACCELERATE}};
+                {"accelerate", CKPT__AS_ACCELERATE},
+                {"hf-trainer-fsdp", CKPT__AS_HF_TRAINER_FSDP},
+                {"accelerate-fsdp", CKPT__AS_ACCELERATE_FSDP},
+                {"hf-trainer-deepspeed", CKPT__AS_HF_TRAINER_DEEPSPEED},
+                {"accelerate-deepspeed", CKPT__AS_ACCELERATE_DEEPSPEED}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(to, rows[i].to) == 0)
             return rows[i].as;
@@ -137,8 +141,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate (also with -fsdp or -deepspeed behind it)"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate (also with -fsdp or -deepspeed behind it) and same",
         m->to);
 }
 

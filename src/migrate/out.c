@@ -518,7 +518,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = m->same                       ? ckpt__same_files(&w)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
-                 : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
+                 : m->as                       ? ckpt__trainer_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
