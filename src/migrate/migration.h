@@ -128,6 +128,7 @@ typedef struct ckpt__migration {
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
     ckpt__as as;                  /* not AS_IS: `torch` is true too, as a rule */
+    bool wholes;                  /* of AS_DCP: values without tensors are there whole, too (--to dcp-fsdp1) */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */

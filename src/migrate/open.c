@@ -109,6 +109,7 @@ static ckpt__as as_of(const char *to)
         const char *to;
         ckpt__as as;
     } rows[] = {{"dcp", CKPT__AS_DCP},
+                {"dcp-fsdp1", CKPT__AS_DCP},
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
@@ -130,6 +131,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
         return status;
     m->as = as_of(m->to);
+    m->wholes = strcmp(m->to, "dcp-fsdp1") == 0;
     m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf ? "safetensors" : m->as ? "torch" : m->to);
     m->torch = m->format && m->format->torch_loads;
@@ -141,8 +143,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate (also with -fsdp or -deepspeed behind it)"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer and accelerate (also with -fsdp or -deepspeed behind it) and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-fsdp1, dcp-hf, universal, hf-trainer and accelerate (also with -fsdp or -deepspeed behind it)"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-fsdp1, dcp-hf, universal, hf-trainer and accelerate (also with -fsdp or -deepspeed behind it) and same",
         m->to);
 }
 

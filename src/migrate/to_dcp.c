@@ -34,18 +34,21 @@ static ckpt_status check_names(const ckpt__migration *m, const ckpt_value *group
 }
 
 /* torch's Adam and AdamW (2.13) have these settings in each group, and get_state_dict asks a checkpoint for all of them. torch refuses a
- * checkpoint that lacks one, unless its planner may load a part. */
+ * checkpoint that lacks one, unless its planner may load a part; from one record of all groups (wholes) it misses the first few alone. */
 static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ckpt_error *err)
 {
     static const char *const asked[] = {
         "lr",         "betas",          "eps",   "weight_decay",          "amsgrad", "maximize", "foreach",
         "capturable", "differentiable", "fused", "decoupled_weight_decay"};
+    enum { NEEDED = 4 }; /* by its step */
+    const bool one = m->wholes || ckpt__is_fsdps(m);
+    const size_t count = one ? NEEDED : sizeof asked / sizeof *asked;
     char names[300] = "";
     size_t at = 0, lacking = 0;
     bool adam = false;
     for (size_t i = 0; i < m->index->tensor_count && !adam; i++)
         adam = m->index->tensors[i].info.role == CKPT_ROLE_EXP_AVG_SQ && !ckpt__stays_behind(m, i);
-    for (size_t k = 0; adam && k < sizeof asked / sizeof *asked; k++) {
+    for (size_t k = 0; adam && k < count; k++) {
         bool all = true;
         for (size_t g = 0; g < groups->item_count; g++)
             all = all && ckpt_value_get(groups->items[g], asked[k]);
@@ -56,7 +59,9 @@ static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ck
         return CKPT_OK;
     bool added = ckpt__report_add(
         m->report, CKPT_SEVERITY_WARNING, "groups-lack", NULL,
-        "dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), and the program keeps its own",
+        one ? "write them into the source: the step behind the load fails with KeyError"
+            : "dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), and the program keeps its own; or --to "
+              "dcp-fsdp1, if they are all flags",
         "the optimizer's groups do not say %s, and none of it is made up: torch's AdamW asks for all of them", names);
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
@@ -275,7 +280,7 @@ static ckpt_status write_cut(ckpt__out *w, cut *c)
 
 ckpt_status ckpt__dcp_files(ckpt__out *w)
 {
-    return write_cut(w, &(cut){.below = "", .root = w->m->root});
+    return write_cut(w, &(cut){.below = "", .root = w->m->root, .whole = w->m->wholes});
 }
 
 ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value *root)
