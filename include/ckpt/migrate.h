@@ -150,9 +150,10 @@ typedef struct ckpt_migrate_options {
     bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    const char *to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate",
-                                   * "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a
-                                   * framework's); NULL: ckpt */
+    const char *
+        to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-fsdp1", "dcp-hf", "universal", "hf-trainer", "accelerate"
+                                   * (these two also with "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run",
+                                   * "same" (as the source, which may be a directory of a framework's); NULL: ckpt */
     uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
     bool lossy;              /* what the target cannot hold may be left out */
     bool force;              /* an existing target is replaced */

@@ -379,7 +379,7 @@ static int note_place(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status note_places(checker *c)
 {
-    if (!c->m->same && !ckpt__is_trainers(c->m))
+    if (!c->m->same && !ckpt__is_trainers(c->m) && !ckpt__is_fsdps(c->m))
         return CKPT_OK;
     if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
         return ckpt__migration_no_memory(c->err);

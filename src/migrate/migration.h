@@ -44,7 +44,9 @@
  *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
  *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
- *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
+ *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate (trainer.h)
+ *   to_trainer_shards.c  of their runs with FSDP2 and DeepSpeed
+ *   trainer_beside.c   what stands beside the weights and the optimizer there
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   to_run.c           a run of this library, for any number of ranks (to_run.h)
  *   to_run_tags.c      the devices of its ranks, and reading it back
@@ -91,9 +93,13 @@ typedef enum ckpt__as {
     CKPT__AS_UNIVERSAL, /* to_universal.c */
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
-    CKPT__AS_TORCH_DIST, /* to_megatron.c */
-    CKPT__AS_RUN,        /* to_run.c: `torch` is not true */
-    CKPT__AS_LLMC,       /* to_llmc.c: `torch` is not true; of weights alone it is one file */
+    CKPT__AS_HF_TRAINER_FSDP,
+    CKPT__AS_ACCELERATE_FSDP,
+    CKPT__AS_HF_TRAINER_DEEPSPEED,
+    CKPT__AS_ACCELERATE_DEEPSPEED, /* to_trainer_shards.c */
+    CKPT__AS_TORCH_DIST,           /* to_megatron.c */
+    CKPT__AS_RUN,                  /* to_run.c: `torch` is not true */
+    CKPT__AS_LLMC,                 /* to_llmc.c: `torch` is not true; of weights alone it is one file */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -137,6 +143,7 @@ typedef struct ckpt__migration {
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
     ckpt__as as;                  /* not AS_IS: `torch` is true too, as a rule */
+    bool wholes;                  /* of AS_DCP: values without tensors are there whole, too (--to dcp-fsdp1) */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */
@@ -226,10 +233,25 @@ static inline bool ckpt__keeps_megatron(const ckpt__migration *m)
 {
     return ckpt__is_torch_dist(m) && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_TORCH_DIST;
 }
-/* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
+/* Files of the HF Trainer or of accelerate, of one process: the target's tree is a dict from their names. */
 static inline bool ckpt__is_trainers(const ckpt__migration *m)
 {
     return m->as == CKPT__AS_HF_TRAINER || m->as == CKPT__AS_ACCELERATE;
+}
+/* The same of a run with FSDP2: weights and optimizer are distributed checkpoints, and the tree is a dict from names likewise. */
+static inline bool ckpt__is_fsdps(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_HF_TRAINER_FSDP || m->as == CKPT__AS_ACCELERATE_FSDP;
+}
+static inline bool ckpt__is_accelerates(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_ACCELERATE || m->as == CKPT__AS_ACCELERATE_FSDP || m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
+}
+/* A universal checkpoint of DeepSpeed, alone or as one of these two has it. */
+static inline bool ckpt__is_universal(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_UNIVERSAL || m->as == CKPT__AS_HF_TRAINER_DEEPSPEED ||
+           m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
 }
 /* Does the target have its optimizer by position, as torch has it? */
 static inline bool ckpt__matches_by_position(const ckpt__migration *m)

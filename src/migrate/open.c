@@ -107,7 +107,10 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
         format->name);
 }
 
-#define WRITTEN "ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, torch-dist, llmc"
+/* What is written, but for the last two. */
+#define WRITTEN                                                                                                         \
+    "ckpt, safetensors, torch, hf, dcp, dcp-fsdp1, dcp-hf, universal, hf-trainer and accelerate (each also with -fsdp " \
+    "or -deepspeed behind it), torch-dist, llmc"
 
 static ckpt__as as_of(const char *to)
 {
@@ -115,10 +118,15 @@ static ckpt__as as_of(const char *to)
         const char *to;
         ckpt__as as;
     } rows[] = {{"dcp", CKPT__AS_DCP},
+                {"dcp-fsdp1", CKPT__AS_DCP},
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
                 {"accelerate", CKPT__AS_ACCELERATE},
+                {"hf-trainer-fsdp", CKPT__AS_HF_TRAINER_FSDP},
+                {"accelerate-fsdp", CKPT__AS_ACCELERATE_FSDP},
+                {"hf-trainer-deepspeed", CKPT__AS_HF_TRAINER_DEEPSPEED},
+                {"accelerate-deepspeed", CKPT__AS_ACCELERATE_DEEPSPEED},
                 {"torch-dist", CKPT__AS_TORCH_DIST},
                 {"ckpt-run", CKPT__AS_RUN},
                 {"llmc", CKPT__AS_LLMC}};
@@ -135,6 +143,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
         return status;
     m->as = as_of(m->to);
+    m->wholes = strcmp(m->to, "dcp-fsdp1") == 0;
     m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf                             ? "safetensors"
                                   : m->as == CKPT__AS_RUN           ? "ckpt"

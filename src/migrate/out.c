@@ -541,9 +541,9 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
                  : ckpt__is_torch_dist(m)      ? ckpt__megatron_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
-                 : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
                  : m->as == CKPT__AS_RUN       ? ckpt__run_files(&w)
                  : m->as == CKPT__AS_LLMC      ? ckpt__llmc_files(&w)
+                 : m->as                       ? ckpt__trainer_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)

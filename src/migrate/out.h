@@ -95,6 +95,9 @@ bool ckpt__is_carried(const ckpt__index *from, const char *name);
 
 /* A file for each rank that has a record, and, but of safetensors, the list. */
 ckpt_status ckpt__dcp_files(ckpt__out *w);
+/* The dict `root` as a distributed checkpoint in a folder of the directory. Values that hold no tensor are there whole, too, as torch 2.3
+ * has them: an optimizer's groups may lack settings then (format/dcp/write.h). */
+ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value *root);
 
 /* ---- digest.c */
 

@@ -54,7 +54,7 @@ static int default_format(job *b)
         }
     return cli_usage(
         c,
-        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, universal, hf-trainer, accelerate or same",
+        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, dcp, universal, hf-trainer, accelerate or same",
         b->dst);
 }
 
@@ -146,8 +146,11 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf",         "same",       "dcp",        "dcp-hf", "universal",
-                                          "hf-trainer", "accelerate", "torch-dist", "llmc",   "ckpt-run"};
+    static const char *const folders[] = {"hf", "same", "universal", "torch-dist", "llmc", "ckpt-run"},
+                             *const heads[] = {"dcp", "hf-trainer", "accelerate"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (strncmp(to, heads[i], strlen(heads[i])) == 0)
+            return true;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(to, folders[i]) == 0)
             return true;
@@ -429,8 +432,8 @@ static void done_text(job *b, const ckpt_report *report)
 static void warn_unused(const job *b)
 {
     const ckpt_migrate_options *o = &b->options;
-    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 ||
-                      strcmp(o->to, "ckpt-run") == 0;
+    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strstr(o->to, "-fsdp") || strstr(o->to, "-deepspeed") ||
+                      strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 || strcmp(o->to, "ckpt-run") == 0;
     if (o->max_shard_size && strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written %s", o->to,
                  is_folder(o->to) ? "without shards" : "as one file");
