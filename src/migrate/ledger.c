@@ -31,6 +31,7 @@ static const struct {
              {"counted", "it says how many parameters there are, as the groups do"},
              {"rank-state", "it is of one rank of several, and --rank-state leaves it out"},
              {"dead-state", "its parameter is in no group"},
+             {"laid-out", "its elements are in other tensors: the layout joins them, or leaves it out"},
              {"tied", "it is another name of a tensor that is written"},
              {"in-structure", "it is not dense: the structure of the torch file has it, and its parts are written"},
              {"lost", "the target cannot hold it"}};
@@ -47,7 +48,7 @@ const char *ckpt__fate_why(ckpt__fate fate)
 
 const char *ckpt__own_code(ckpt__own own)
 {
-    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "merged", "resolved"};
+    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "merged", "laid-out", "resolved"};
     return codes[own];
 }
 
