@@ -115,10 +115,10 @@ typedef struct ckpt_migrate_row {
     ckpt_str tag, from_tag; /* device tags, in the target and in the source; data NULL: none */
     ckpt_str layout;        /* "sparse_coo", ...; data NULL: dense */
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
-                             * "counted" "rank-state" "dead-state" "stacked" "tied" "in-structure" "in-header" "lost" */
+                             * "counted" "rank-state" "dead-state" "stacked" "laid-out" "tied" "in-structure" "in-header" "lost" */
     const char *why;        /* in words; NULL: it is written */
-    const char
-        *storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "resolved"; NULL: it
+    const char *
+        storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "laid-out" "resolved"; NULL: it
                              * lies in the storage that it was read from, with what shares it */
 } ckpt_migrate_row;
 
@@ -231,6 +231,14 @@ typedef struct ckpt_migrate_options {
         shard_count; /* globs over names of the model's tensors: each rank of a run has some rows of such a tensor, and of
                          * its states of that shape. Of a source that is the ranks' directories they are joined, in the order of
                          * the ranks; for a target "ckpt-run" they are cut */
+    const char *
+        layout; /* a file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names
+                         * of the other options are those of the source up to it (drop, only_tensor, replace, param_names), and of
+                         * the target behind it (strip_prefix, rename, add_prefix, cast) */
+    const char
+        *layout_side; /* the side of the layout that the source is; NULL: the one that its names and shapes fit */
+    const char *const *layout_vars;
+    size_t layout_var_count; /* "name=number": what the layout asks for */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

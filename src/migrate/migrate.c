@@ -14,6 +14,7 @@
 #include "examine/steps.h"
 #include "format/table.h"
 #include "migrate/adapter.h"
+#include "migrate/layout.h"
 #include "migrate/megatron.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
@@ -105,7 +106,7 @@ static ckpt_status decide(ckpt__migration *m, ckpt_error *err)
 static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    const bool torch = !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
+    const bool torch = !m->same && !o->layout && (m->torch || ckpt__migrate_torch_keeps(m));
     const bool renames = !m->same && (o->strip_prefix_count || o->rename_count || o->add_prefix);
     ckpt_status status =
         m->tree ? ckpt__migrate_second_names(m, err) : CKPT_OK; /* while it has those of the listings */
@@ -115,7 +116,9 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__edits_close_holes(m->edits, m->from->root, &m->from->root, err);
     if (status == CKPT_OK && !m->same && !ckpt__is_torch_dist(m))
         status = ckpt__migrate_one_rank(m, err);
-    if (status == CKPT_OK && (torch || renames))
+    if (status == CKPT_OK && o->layout)
+        status = ckpt__migrate_layout(m, err);
+    if (status == CKPT_OK && (torch || (renames && !o->layout)))
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && torch && !m->named_script && !o->weights_only)
         status = ckpt__migrate_libtorch(m, err);

@@ -22,6 +22,10 @@
  *   script.c           modules of libtorch in C++ and of TorchScript become flat dicts
  *   libtorch.c         optimizers of libtorch in C++ become optimizers of torch in Python, by position
  *   groups.c           a torch target: a group for moments without one, one step a parameter
+ *   layout.c           --layout: the tensors of one program become those of another (layout.h)
+ *   layout_states.c    --layout: what belongs to each of them goes along
+ *   layout_groups.c    --layout: the parameters of the optimizer's groups
+ *   layout_pieces.c    --layout: tensors as pieces, and pieces as tensors
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
  *   ledger.c           what becomes of each tensor, and why; rows by their names (ledger.h)
@@ -220,8 +224,8 @@ static inline bool ckpt__is_dcp(const ckpt__migration *m)
 /* Is the source one, too? It keeps its own tree. */
 static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
 {
-    return m->as == CKPT__AS_DCP && m->tree && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
-           !m->options.weights_only;
+    return m->as == CKPT__AS_DCP && m->tree && !m->options.layout &&
+           ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP && !m->options.weights_only;
 }
 /* Is a checkpoint of megatron-core written, cut for any number of ranks as well? */
 static inline bool ckpt__is_torch_dist(const ckpt__migration *m)
@@ -256,7 +260,7 @@ static inline bool ckpt__is_universal(const ckpt__migration *m)
 /* Does the target have its optimizer by position, as torch has it? */
 static inline bool ckpt__matches_by_position(const ckpt__migration *m)
 {
-    return m->torch && (!m->as || ckpt__keeps_dcp(m) || ckpt__is_trainers(m));
+    return m->torch && !m->options.layout && (!m->as || ckpt__keeps_dcp(m) || ckpt__is_trainers(m));
 }
 /* Which parameters the optimizer's numbers are is not known, and the target's program matches by position as the source's does. */
 static inline bool ckpt__by_position(const ckpt__migration *m)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "cli/migrate/layout.h"
 #include "cli/migrate/plan.h"
 #include "cli/out/names.h"
 #include "cli/out/options.h"
@@ -15,6 +16,7 @@ typedef struct job {
     ckpt_migrate_options options; /* o.migrate, and what o has beside it */
     ckpt_migrate_totals totals;   /* of a dry run */
     const char *src, *dst;
+    char layout[4096];   /* the path of --layout */
     ckpt_report *report; /* owned */
     plan_out plan;       /* of a dry run */
     json_out json;       /* once the plan has begun: the document */
@@ -83,6 +85,8 @@ static void set_options(job *b, char **operands, int count)
     m->threads = (uint32_t)o->threads.n;
     m->strip_prefix = o->strip_prefix.items, m->strip_prefix_count = o->strip_prefix.count;
     m->rename = o->rename.items, m->rename_count = o->rename.count;
+    m->layout_side = o->layout_side;
+    m->layout_vars = o->layout_vars.items, m->layout_var_count = o->layout_vars.count;
     m->drop = o->drop.items, m->drop_count = o->drop.count;
     m->replace = o->replace.items, m->replace_count = o->replace.count;
     m->shard = o->shard.items, m->shard_count = o->shard.count;
@@ -125,7 +129,11 @@ static int parse(job *b, int argc, char **argv)
     set_options(b, operands, count);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
-    const char *const files[] = {b->src, b->dst, o->param_names, o->map_location, o->migrate.merge_adapter};
+    if (o->layout && (status = layout_find(c, o->layout, b->layout, sizeof b->layout)) >= 0)
+        return status;
+    b->options.layout = o->layout ? b->layout : NULL;
+    const char *const files[] = {b->src,           b->dst, o->param_names, o->map_location, o->migrate.merge_adapter,
+                                 b->options.layout};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] && !cli_list_add(&c->about, files[i]))
             return cli_fail(c, "no-memory", "out of memory");
