@@ -263,5 +263,5 @@ ckpt_status ckpt__check_replaced(ckpt__migration *m, ckpt_error *err)
 {
     if (m->same || ckpt__is_trainers(m))
         return check_same(m, err);
-    return m->hf || ckpt__is_dcp(m) ? check_shards(m, err) : m->as ? check_empty(m, err) : CKPT_OK;
+    return m->hf || ckpt__is_dcp(m) ? check_shards(m, err) : ckpt__is_folder(m) ? check_empty(m, err) : CKPT_OK;
 }

@@ -173,6 +173,10 @@ static void add_options(sum *s, const ckpt_migrate_options *o)
     add_text(s, o->merge_adapter);
     add_number(s, (uint64_t)o->rank_state);
     add_number(s, o->target_world);
+    add_texts(s, o->shard, o->shard_count);
+    add_text(s, o->layout);
+    add_text(s, o->layout_side);
+    add_texts(s, o->layout_vars, o->layout_var_count);
 }
 
 /* ---- the plan */

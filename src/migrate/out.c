@@ -3,7 +3,9 @@
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
 #include "migrate/adapter.h"
+#include "migrate/megatron.h"
 #include "migrate/resume.h"
+#include "migrate/to_run.h"
 #include "migrate/torch.h"
 
 #include <sched.h>
@@ -217,7 +219,8 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 {
     size_t tags = 0;
     char first[80] = "";
-    if (m->as != CKPT__AS_DCP && ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
+    if (m->as != CKPT__AS_DCP && m->as != CKPT__AS_LLMC &&
+        ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
         return CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
@@ -379,8 +382,11 @@ static ckpt_status finish(const writer *w, ckpt__sink *sink)
 static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
 {
     ckpt__migration *m = w->m;
-    if (!s->format)
-        return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
+    ckpt_status listed = s->list ? ckpt__run_list(w, (size_t)(s - w->files)) : CKPT_OK;
+    if (listed < 0 || !s->format)
+        return listed < 0 ? listed
+               : s->copy  ? ckpt__copy_file(w, s, folder)
+                          : write_literal(folder, s->name, &s->text, w->err);
     ckpt__sink_options options = {.sync = !m->options.no_sync,
                                   .replace = m->options.force,
                                   .behind = true,
@@ -533,8 +539,11 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = m->same                       ? ckpt__same_files(&w)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
+                 : ckpt__is_torch_dist(m)      ? ckpt__megatron_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
-                 : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
+                 : m->as == CKPT__AS_RUN       ? ckpt__run_files(&w)
+                 : m->as == CKPT__AS_LLMC      ? ckpt__llmc_files(&w)
+                 : m->as                       ? ckpt__trainer_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)

@@ -18,8 +18,10 @@ typedef struct ckpt__out_file {
     bool copy;                  /* a copy of the source's file of this name, byte for byte */
     size_t from;                /* of a copy: number of the source's root that holds the file */
     uint64_t size;              /* of a copy: bytes */
-    uint32_t crc; /* CRC-32 of the file's bytes, once they are written: of a copy, and where a journal is kept */
-    bool taken;   /* an interrupted run has written it, and it was read back */
+    uint32_t crc;               /* CRC-32 of the file's bytes, once they are written: of all but `text` */
+    bool taken;                 /* an interrupted run has written it, and it was read back */
+    struct ckpt__manifest
+        *list; /* in the arena of m->index: `text` is made anew when its turn comes (to_run.c); NULL: it is not */
 } ckpt__out_file;
 
 /* All files of the target, in the order in which they are written. */
@@ -93,6 +95,9 @@ bool ckpt__is_carried(const ckpt__index *from, const char *name);
 
 /* A file for each rank that has a record, and, but of safetensors, the list. */
 ckpt_status ckpt__dcp_files(ckpt__out *w);
+/* The dict `root` as a distributed checkpoint in a folder of the directory. Values that hold no tensor are there whole, too, as torch 2.3
+ * has them: an optimizer's groups may lack settings then (format/dcp/write.h). */
+ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value *root);
 
 /* ---- digest.c */
 
@@ -118,6 +123,11 @@ void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status
 size_t ckpt__turns_count(const ckpt__out *w, size_t first);
 ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
                               const ckpt__payload *payload);
+/* ---- to_llmc.c */
+
+/* The model, a state of each rank, and the mark that all are whole; with --weights-only the model alone. A target that llm.c could not
+ * go on from is refused. */
+ckpt_status ckpt__llmc_files(ckpt__out *w);
 
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);
