@@ -94,8 +94,6 @@ ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__si
         m->done += t->file->recipe->size;
         if (status == CKPT_OK)
             status = ckpt__interrupted_record(w, folder, t->file);
-        if (status == CKPT_OK)
-            status = ckpt__interrupted_record(w, folder, t->file);
     }
     free(turns);
     return status;
