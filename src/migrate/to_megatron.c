@@ -33,9 +33,9 @@ static ckpt_str join3(const ckpt__megatron *g, const char *a, const char *b, ckp
     return ckpt__arena_join(g->arena, ckpt__s(a), ckpt__s(b), c);
 }
 
-/* The tensors of a value are read back below its key. */
+/* The tensors of a value have a place, and are read back below its key. */
 typedef struct expecting {
-    const ckpt__megatron *g;
+    ckpt__megatron *g;
     ckpt_str key;
 } expecting;
 
@@ -46,6 +46,7 @@ static int expect_one(void *ctx, const ckpt_visit *visit)
     ckpt__arena *a = x->g->arena;
     if (v->kind != CKPT_V_TENSOR || visit->cycle || visit->inside)
         return CKPT_OK;
+    x->g->taken[v->tensor] = true;
     ckpt_str name = visit->name.size ? ckpt__arena_join(a, x->key, ckpt__s("."),
                                                         ckpt__arena_str(a, visit->name.data, visit->name.size))
                                      : x->key;
@@ -362,8 +363,7 @@ static ckpt_status put_optimizer(ckpt__megatron *g)
                        ckpt__at(m->from->root, "distrib_optim")
                    ? ckpt__lose(
                          g->m, g->err,
-                         "the optimizer, whose states have no names of parameters, or which has none: without it the program "
-                         "begins with a new one (--no-load-optim, --finetune)")
+                         "the optimizer: which parameters its states are of is not known. Without it the program begins with a new one (--no-load-optim, --finetune)")
                    : CKPT_OK;
     if (!ckpt__is_list(groups) || !groups->item_count)
         return ckpt__fail(
@@ -376,6 +376,8 @@ static ckpt_status put_optimizer(ckpt__megatron *g)
             "the checkpoint does not say how many steps its optimizer has done, which megatron-core asks for: leave the "
             "optimizer out (--weights-only)");
     ckpt_status status = note_lacking(g, groups);
+    if (status == CKPT_OK)
+        status = ckpt__lose_settings(g->m, own, g->err);
     if (status == CKPT_OK)
         status = ckpt__megatron_common(g, ckpt__s("optimizer"), make_optimizer(g, groups));
     return status == CKPT_OK && g->masters ? ckpt__megatron_say_adam(g) : status;
@@ -471,6 +473,22 @@ static ckpt_status put_content(ckpt__megatron *g)
     return ckpt__megatron_common(g, ckpt__s("content_metadata"), ckpt__made_finish(&d));
 }
 
+/* What goes along, and is neither a record nor in common.pt: states that are none of Adam's. */
+static ckpt_status lose_others(const ckpt__megatron *g)
+{
+    const ckpt__migration *m = g->m;
+    ckpt__buf names = {0};
+    size_t count = 0;
+    for (size_t k = 0; k < m->chosen_count; k++)
+        if (!g->taken[m->chosen[k]])
+            ckpt__put_name(&names, count++, info_of(g, m->chosen[k])->name);
+    ckpt_status status = names.failed ? no_memory(g) : CKPT_OK;
+    if (status == CKPT_OK && count)
+        status = ckpt__lose(g->m, g->err, "%zu tensors for which torch-dist has no key (%s)", count, names.data);
+    ckpt__buf_free(&names);
+    return status;
+}
+
 static ckpt_status make_all(ckpt__megatron *g)
 {
     ckpt_status status = put_tensors(g);
@@ -485,6 +503,8 @@ static ckpt_status make_all(ckpt__megatron *g)
         status = put_values(g);
     if (status == CKPT_OK)
         status = put_optimizer(g);
+    if (status == CKPT_OK)
+        status = lose_others(g);
     return status == CKPT_OK ? put_content(g) : status;
 }
 
