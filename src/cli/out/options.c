@@ -15,6 +15,8 @@ static const struct need {
     {COMMAND(LIST), "param-names", "json"},
     {COMMAND(SHOW), "values", "report"},
     {COMMAND(MIGRATE), "verbose", "dry-run"},
+    {COMMAND(MIGRATE), "layout-side", "layout"},
+    {COMMAND(MIGRATE), "var", "layout"},
 };
 
 /* ---- taking it in */
