@@ -117,8 +117,8 @@ typedef struct ckpt_migrate_row {
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
                              * "counted" "rank-state" "dead-state" "laid-out" "tied" "in-structure" "lost" */
     const char *why;        /* in words; NULL: it is written */
-    const char
-        *storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "laid-out" "resolved"; NULL: it
+    const char *
+        storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "laid-out" "resolved"; NULL: it
                              * lies in the storage that it was read from, with what shares it */
 } ckpt_migrate_row;
 
@@ -222,10 +222,12 @@ typedef struct ckpt_migrate_options {
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
     uint32_t target_world;      /* dcp: so many ranks have a file each; 0: as many as saved the source, else 1 */
-    const char *layout; /* a file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names
+    const char *
+        layout; /* a file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names
                          * of the other options are those of the source up to it (drop, only_tensor, replace, param_names), and of
                          * the target behind it (strip_prefix, rename, add_prefix, cast) */
-    const char *layout_side; /* the side of the layout that the source is; NULL: the one that its names and shapes fit */
+    const char
+        *layout_side; /* the side of the layout that the source is; NULL: the one that its names and shapes fit */
     const char *const *layout_vars;
     size_t layout_var_count; /* "name=number": what the layout asks for */
 } ckpt_migrate_options;

@@ -38,9 +38,9 @@ static ckpt__lay_piece *add(making *m, uint32_t storage, uint64_t at)
 {
     const size_t n = m->lay.ndim;
     if (m->count == CKPT__LAY_PIECES) {
-        m->status = ckpt__fail(m->err, CKPT_E_LIMIT, NULL,
-                               "it would be made of more than %d pieces: a coarser layout is wanted",
-                               (int)CKPT__LAY_PIECES);
+        m->status =
+            ckpt__fail(m->err, CKPT_E_LIMIT, NULL,
+                       "it would be made of more than %d pieces: a coarser layout is wanted", (int)CKPT__LAY_PIECES);
         return NULL;
     }
     int64_t *numbers = ckpt__arena_array(m->a, 3 * n + 1, sizeof *numbers);
@@ -49,8 +49,7 @@ static ckpt__lay_piece *add(making *m, uint32_t storage, uint64_t at)
         return NULL;
     }
     ckpt__lay_piece *p = &m->pieces[m->count++];
-    *p = (ckpt__lay_piece){
-        .lo = numbers, .size = numbers + n, .stride = numbers + 2 * n, .at = at, .storage = storage};
+    *p = (ckpt__lay_piece){.lo = numbers, .size = numbers + n, .stride = numbers + 2 * n, .at = at, .storage = storage};
     return p;
 }
 

@@ -287,12 +287,14 @@ static void check_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__
     const bool segments = rule->joins && rule->joins->kind == CKPT__STEP_SEGMENTS;
     if (rule->drops) {
         if ((a != 0) == (b != 0) || a + b != 1 || rule->step_count || rule->shape)
-            ckpt__layout_wrong(r, n, "a rule that drops has one name, of one side, and no steps: it cannot be taken "
-                                     "back");
+            ckpt__layout_wrong(r, n,
+                               "a rule that drops has one name, of one side, and no steps: it cannot be taken "
+                               "back");
         return;
     }
     if (!a || !b) {
-        ckpt__layout_wrong(r, n, "the rule has no name for side %.*s (a tensor that is left out there has 'drop: true')",
+        ckpt__layout_wrong(r, n,
+                           "the rule has no name for side %.*s (a tensor that is left out there has 'drop: true')",
                            (int)r->layout->sides[a ? 1 : 0].size, r->layout->sides[a ? 1 : 0].data);
         return;
     }
@@ -391,7 +393,7 @@ static void read_ties(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
 {
-    static const char *const known[] = {"layout", "about", "sides", "vars",   "rules", "ties",
+    static const char *const known[] = {"layout", "about",  "sides", "vars", "rules",     "ties",
                                         "mesh",   "stages", "shard", "flat", "replicate", NULL};
     static const char *const for_ranks[] = {"mesh", "stages", "shard", "flat", "replicate"};
     if (!ckpt__layout_read_map(r, root, "the document", known))

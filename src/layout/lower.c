@@ -188,9 +188,11 @@ static ckpt_status unstack(lowering *w)
 
 static ckpt_status take_step(lowering *w, bool back)
 {
-    static ckpt_status (*const one[])(lowering *, ckpt__lay *, bool) = {
-        [CKPT__STEP_TRANSPOSE] = transpose, [CKPT__STEP_REORDER] = reorder, [CKPT__STEP_VIEW] = view,
-        [CKPT__STEP_MERGE] = view,          [CKPT__STEP_PAD] = pad};
+    static ckpt_status (*const one[])(lowering *, ckpt__lay *, bool) = {[CKPT__STEP_TRANSPOSE] = transpose,
+                                                                        [CKPT__STEP_REORDER] = reorder,
+                                                                        [CKPT__STEP_VIEW] = view,
+                                                                        [CKPT__STEP_MERGE] = view,
+                                                                        [CKPT__STEP_PAD] = pad};
     ckpt_status status = CKPT_OK;
     if (w->step->kind == CKPT__STEP_STACK)
         return back ? unstack(w) : stack(w);
@@ -249,8 +251,15 @@ ckpt_status ckpt__layout_lower(const ckpt__layout_match *m, const ckpt__layout_u
     const ckpt__layout_rule *rule = &m->layout->rules[use->rule];
     const bool back = m->from == 1;
     const size_t room = use->input_count > use->output_count ? use->input_count : use->output_count;
-    lowering w = {m, rule, NULL, arena, zero, ckpt__arena_array(arena, room + 1, sizeof(ckpt__lay)), use->input_count,
-                  use->output_count, err};
+    lowering w = {m,
+                  rule,
+                  NULL,
+                  arena,
+                  zero,
+                  ckpt__arena_array(arena, room + 1, sizeof(ckpt__lay)),
+                  use->input_count,
+                  use->output_count,
+                  err};
     if (!w.now)
         return ckpt__fail_memory(err, m->layout->name, 0);
     memcpy(w.now, in, use->input_count * sizeof *in);

@@ -77,8 +77,7 @@ static void find_var(matching *x, size_t v)
     char why[300];
     size_t at;
     if (var->formula.count) {
-        x->m->known[v] =
-            ckpt__formula_eval(&var->formula, ckpt__layout_value, x->m, &x->m->values[v], why, sizeof why);
+        x->m->known[v] = ckpt__formula_eval(&var->formula, ckpt__layout_value, x->m, &x->m->values[v], why, sizeof why);
         if (!x->m->known[v] && !strstr(why, "is unknown"))
             wrong(x, var->line, var->column, "%s = %s: %s", var->name.data, var->formula.text.data, why);
     } else if (tensor.data && ckpt__hash_get(x->by_name, tensor.data, tensor.size, &at) &&
@@ -356,7 +355,8 @@ static void match_all(matching *x, const char *const *vars, size_t var_count)
     for (size_t i = 0; i < x->m->count && x->status == CKPT_OK; i++)
         make_outputs(x, i);
     for (size_t r = 0; r < layout->rule_count && x->status == CKPT_OK; r++)
-        if (!x->used[r] && !layout->rules[r].optional && !layout->rules[r].drops && layout->rules[r].side[x->m->from].count)
+        if (!x->used[r] && !layout->rules[r].optional && !layout->rules[r].drops &&
+            layout->rules[r].side[x->m->from].count)
             wrong(x, layout->rules[r].line, layout->rules[r].column,
                   "no tensor has the name '%s' of side %s (a rule that may be without one has 'optional: true')",
                   layout->rules[r].side[x->m->from].forms[0].text.data, side_of(x, x->m->from));

@@ -43,8 +43,8 @@ typedef enum ckpt__step_kind {
     CKPT__STEP_VIEW,      /* a dimension becomes several, of `sizes` */
     CKPT__STEP_MERGE,     /* several dimensions, of `sizes`, become one */
     CKPT__STEP_PAD,       /* a dimension of size sizes[0] ends at sizes[1] */
-    CKPT__STEP_SEGMENTS,  /* several tensors stand side by side along a dimension, `sizes` of each, `groups` times in turn */
-    CKPT__STEP_STACK      /* tensors with the numbers of the capture `over` are one, with a dimension more */
+    CKPT__STEP_SEGMENTS, /* several tensors stand side by side along a dimension, `sizes` of each, `groups` times in turn */
+    CKPT__STEP_STACK     /* tensors with the numbers of the capture `over` are one, with a dimension more */
 } ckpt__step_kind;
 
 typedef struct ckpt__step {
@@ -124,8 +124,8 @@ bool ckpt__layout_read_map(ckpt__layout_reading *r, const ckpt__yaml_node *n, co
 /* The steps of a rule, whose names were read. */
 void ckpt__layout_read_steps(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule);
 /* How many tensors a stack of that shape is made of, behind the steps that follow it. CKPT_E_MISMATCH, CKPT_E_LIMIT: it is none. */
-ckpt_status ckpt__layout_stacked(const ckpt__layout_match *match, size_t rule, const ckpt__layout_name *name, size_t *out,
-                                 ckpt_error *err);
+ckpt_status ckpt__layout_stacked(const ckpt__layout_match *match, size_t rule, const ckpt__layout_name *name,
+                                 size_t *out, ckpt_error *err);
 /* The value of a variable: a ckpt__formula_value, of a match. */
 bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *why, size_t size);
 #endif

@@ -146,9 +146,12 @@ static const struct row {
     const char *name;
     ckpt__step_kind kind;
     void (*read)(step_reading *s);
-} rows[] = {{"transpose", CKPT__STEP_TRANSPOSE, read_transpose}, {"reorder", CKPT__STEP_REORDER, read_reorder},
-            {"view", CKPT__STEP_VIEW, read_view},                {"merge", CKPT__STEP_MERGE, read_view},
-            {"pad", CKPT__STEP_PAD, read_pad},                   {"segments", CKPT__STEP_SEGMENTS, read_segments},
+} rows[] = {{"transpose", CKPT__STEP_TRANSPOSE, read_transpose},
+            {"reorder", CKPT__STEP_REORDER, read_reorder},
+            {"view", CKPT__STEP_VIEW, read_view},
+            {"merge", CKPT__STEP_MERGE, read_view},
+            {"pad", CKPT__STEP_PAD, read_pad},
+            {"segments", CKPT__STEP_SEGMENTS, read_segments},
             {"stack", CKPT__STEP_STACK, read_stack}};
 enum { ROWS = sizeof rows / sizeof *rows };
 

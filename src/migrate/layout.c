@@ -22,8 +22,7 @@ static ckpt_status read_layout(ckpt__laying *l)
     if (status == CKPT_OK)
         status = ckpt__source_read(s, 0, 0, text, (size_t)s->files[0].size, l->err);
     if (status == CKPT_OK)
-        status =
-            ckpt__layout_parse(text, (size_t)s->files[0].size, path, l->m->report, &l->layout, l->err);
+        status = ckpt__layout_parse(text, (size_t)s->files[0].size, path, l->m->report, &l->layout, l->err);
     free(text);
     ckpt__source_close(s);
     if (status == CKPT_OK && ckpt__layout_for_ranks(l->layout))
@@ -128,8 +127,8 @@ static ckpt_status find_way(ckpt__laying *l)
     for (unsigned i = 0; i < 2; i++)
         if (strcmp(said, ckpt__layout_side(l->layout, i)) == 0)
             return choose_way(l, i, i);
-    return ckpt__fail(l->err, CKPT_E_ARGUMENT, l->m->options.layout, "it has no side '%s': its sides are %s and %s", said,
-                      ckpt__layout_side(l->layout, 0), ckpt__layout_side(l->layout, 1));
+    return ckpt__fail(l->err, CKPT_E_ARGUMENT, l->m->options.layout, "it has no side '%s': its sides are %s and %s",
+                      said, ckpt__layout_side(l->layout, 0), ckpt__layout_side(l->layout, 1));
 }
 
 /* Its states would stay as they are, and the parameters would not. */
@@ -231,15 +230,15 @@ static ckpt_status lay_out(ckpt__laying *l)
     if (status == CKPT_OK)
         status = ckpt__laying_find(l);
     if (status == CKPT_OK && !l->name_count)
-        status = ckpt__fail(l->err, CKPT_E_MISMATCH, l->m->src, "no tensor of a model goes along, so that there is "
-                                                                "nothing to lay out");
+        status = ckpt__fail(l->err, CKPT_E_MISMATCH, l->m->src,
+                            "no tensor of a model goes along, so that there is "
+                            "nothing to lay out");
     if (status == CKPT_OK)
         status = find_way(l);
     if (status == CKPT_OK)
-        status = ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout", (ckpt_str){NULL, 0}, l->err,
-                                      "%s: from %s to %s", l->m->options.layout,
-                                      ckpt__layout_side(l->layout, l->match->from),
-                                      ckpt__layout_side(l->layout, 1 - l->match->from));
+        status = ckpt__migration_note(
+            l->m, CKPT_SEVERITY_NOTE, "layout", (ckpt_str){NULL, 0}, l->err, "%s: from %s to %s", l->m->options.layout,
+            ckpt__layout_side(l->layout, l->match->from), ckpt__layout_side(l->layout, 1 - l->match->from));
     for (size_t i = 0; status == CKPT_OK && i < l->match->count; i++)
         status = ckpt__laying_use(l, &l->match->uses[i]);
     for (size_t i = 0; status == CKPT_OK && i < l->match->tie_count; i++)

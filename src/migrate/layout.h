@@ -10,8 +10,8 @@ enum { CKPT__LAYOUT_SIZE = 1 << 20 }; /* bytes of a layout at most */
 
 /* Something that belongs to a name: the tensor itself, a state of it, or a number. */
 typedef struct ckpt__laid_item {
-    size_t entry;       /* number of the canonical entry */
-    size_t next;        /* the name's next item; SIZE_MAX: none */
+    size_t entry;        /* number of the canonical entry */
+    size_t next;         /* the name's next item; SIZE_MAX: none */
     ckpt_str head, tail; /* around the tensor's name: "optimizer.", ".exp_avg"; of the tensor itself both are empty */
 } ckpt__laid_item;
 

@@ -131,8 +131,9 @@ static ckpt_status add_zero(ckpt__laying *l)
     ckpt__storage *s = ckpt__index_add_storage(x);
     if (!s)
         return ckpt__migration_no_memory(l->err);
-    *s = (ckpt__storage){
-        .extent = {.memory = zeros, .size = sizeof zeros, .length = sizeof zeros}, .name = ckpt__s("padding"), .unit = 1};
+    *s = (ckpt__storage){.extent = {.memory = zeros, .size = sizeof zeros, .length = sizeof zeros},
+                         .name = ckpt__s("padding"),
+                         .unit = 1};
     return CKPT_OK;
 }
 
@@ -153,8 +154,7 @@ ckpt_status ckpt__laying_set(ckpt__laying *l, size_t tensor, const ckpt__lay *la
             box[n + d] = p->size[d];
             box[2 * n + d] = p->stride[d];
         }
-        pieces[i] =
-            (ckpt__piece){.box = box, .at = p->at, .storage = p->storage, .flags = CKPT__PIECE_STRIDED};
+        pieces[i] = (ckpt__piece){.box = box, .at = p->at, .storage = p->storage, .flags = CKPT__PIECE_STRIDED};
     }
     if (status == CKPT_OK) {
         ckpt__tensor *t = &x->tensors[tensor];

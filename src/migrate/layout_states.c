@@ -32,7 +32,8 @@ static ckpt_status add_item(ckpt__laying *l, size_t entry, ckpt_str param, ckpt_
     l->items_of[n] = l->item_count++;
     const ckpt_tensor_info *t = e->is_tensor ? &l->m->from->tensors[e->tensor].info : NULL;
     const bool self = !head.size && !tail.size;
-    if (t && (self || (!l->names[n].shape && (e->role == CKPT_ROLE_MASTER || ckpt__key_has_param_shape(e->state_key))))) {
+    if (t &&
+        (self || (!l->names[n].shape && (e->role == CKPT_ROLE_MASTER || ckpt__key_has_param_shape(e->state_key))))) {
         l->names[n].ndim = t->ndim;
         l->names[n].shape = t->shape;
     }
@@ -66,8 +67,7 @@ static ckpt_status add_value(ckpt__laying *l, size_t entry)
     const ckpt_str name = l->m->canon->entries[entry].name;
     const size_t n = sizeof "optimizer." - 1;
     for (size_t end = name.size; end > n; end--)
-        if (end < name.size && name.data[end] == '.' &&
-            ckpt__hash_get(l->by_name, name.data + n, end - n, NULL))
+        if (end < name.size && name.data[end] == '.' && ckpt__hash_get(l->by_name, name.data + n, end - n, NULL))
             return add_item(l, entry, (ckpt_str){name.data + n, end - n}, (ckpt_str){name.data, n},
                             (ckpt_str){name.data + end, name.size - end});
     return CKPT_OK;
@@ -154,7 +154,8 @@ static ckpt_status add_entry(ckpt__laying *l, size_t of, size_t *out)
     *t = m->from->tensors[was];
     m->ledger.rows[now] = m->ledger.rows[was];
     m->ledger.rows[now].finding = 0;
-    m->ledger.rows[now].own = t->whole ? CKPT__OWN_LAID : CKPT__OWN_NONE; /* a storage of its own: a step that is counted on is no alias */
+    m->ledger.rows[now].own =
+        t->whole ? CKPT__OWN_LAID : CKPT__OWN_NONE; /* a storage of its own: a step that is counted on is no alias */
     entries[*out].tensor = now;
     return CKPT_OK;
 }
@@ -326,7 +327,7 @@ static ckpt_status check_items(ckpt__laying *l, const ckpt__layout_use *use)
                     return ckpt__fail(l->err, CKPT_E_MISMATCH, l->m->src,
                                       "'%.*s' is there, and '%.*s', which becomes one parameter with it, has nothing "
                                       "like it",
-                                      (int)is.size, is.data, (int)not.size, not.data);
+                                      (int)is.size, is.data, (int)not .size, not .data);
             }
     return CKPT_OK;
 }
@@ -336,9 +337,8 @@ static ckpt_status drop(ckpt__laying *l, const ckpt__layout_use *use)
 {
     for (size_t at = l->items_of[use->inputs[0]]; at != SIZE_MAX; at = l->items[at].next) {
         ckpt__canon_entry *e = &l->m->canon->entries[l->items[at].entry];
-        ckpt_status status =
-            ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout-dropped", e->name, l->err,
-                                 "the layout leaves it out: the other program has no such tensor");
+        ckpt_status status = ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout-dropped", e->name, l->err,
+                                                  "the layout leaves it out: the other program has no such tensor");
         if (status < 0)
             return status;
         leave_entry(l, e);

@@ -48,7 +48,8 @@ const char *ckpt__fate_why(ckpt__fate fate)
 
 const char *ckpt__own_code(ckpt__own own)
 {
-    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "merged", "laid-out", "resolved"};
+    static const char *const codes[] = {NULL,      "joined", "cut-out",  "converted",
+                                        "strided", "merged", "laid-out", "resolved"};
     return codes[own];
 }
 

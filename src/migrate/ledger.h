@@ -14,7 +14,7 @@ typedef enum ckpt__fate {
     CKPT__FATE_COUNTED, /* likewise: how many parameters libtorch's optimizer has, which its groups say (naming.c, libtorch.c) */
     CKPT__FATE_RANK_STATE, /* likewise: --rank-state, it is of one rank of several (rank_edit.c) */
     CKPT__FATE_DEAD_STATE, /* likewise: a state of a parameter that no group has (libtorch.c) */
-    CKPT__FATE_LAID, /* likewise: --layout, its elements are in other tensors (layout_states.c) */
+    CKPT__FATE_LAID,       /* likewise: --layout, its elements are in other tensors (layout_states.c) */
     CKPT__FATE_TIED,       /* another name of a tensor that is written, which transformers ties again (out.c) */
     CKPT__FATE_IN_STRUCTURE, /* not dense: in what a native file keeps of a torch file, with its parts as tensors (place.c) */
     CKPT__FATE_LOST          /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */

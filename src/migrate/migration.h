@@ -195,8 +195,8 @@ static inline bool ckpt__is_dcp(const ckpt__migration *m)
 /* Is the source one, too? It keeps its own tree. */
 static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
 {
-    return m->as == CKPT__AS_DCP && m->tree && !m->options.layout && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
-           !m->options.weights_only;
+    return m->as == CKPT__AS_DCP && m->tree && !m->options.layout &&
+           ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP && !m->options.weights_only;
 }
 /* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
 static inline bool ckpt__is_trainers(const ckpt__migration *m)

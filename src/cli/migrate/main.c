@@ -16,7 +16,7 @@ typedef struct job {
     ckpt_migrate_options options; /* o.migrate, and what o has beside it */
     ckpt_migrate_totals totals;   /* of a dry run */
     const char *src, *dst;
-    char layout[4096]; /* the path of --layout */
+    char layout[4096];   /* the path of --layout */
     ckpt_report *report; /* owned */
     plan_out plan;       /* of a dry run */
     json_out json;       /* once the plan has begun: the document */
@@ -131,7 +131,7 @@ static int parse(job *b, int argc, char **argv)
     if (o->layout && (status = layout_find(c, o->layout, b->layout, sizeof b->layout)) >= 0)
         return status;
     b->options.layout = o->layout ? b->layout : NULL;
-    const char *const files[] = {b->src, b->dst, o->param_names, o->map_location, o->migrate.merge_adapter,
+    const char *const files[] = {b->src,           b->dst, o->param_names, o->map_location, o->migrate.merge_adapter,
                                  b->options.layout};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] && !cli_list_add(&c->about, files[i]))
