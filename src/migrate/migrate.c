@@ -15,6 +15,7 @@
 #include "format/table.h"
 #include "migrate/adapter.h"
 #include "migrate/layout.h"
+#include "migrate/megatron.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
 #include "migrate/rules.h"
@@ -113,7 +114,7 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_find_ties(m, err);
     if (status == CKPT_OK)
         status = ckpt__edits_close_holes(m->edits, m->from->root, &m->from->root, err);
-    if (status == CKPT_OK && !m->same)
+    if (status == CKPT_OK && !m->same && !ckpt__is_torch_dist(m))
         status = ckpt__migrate_one_rank(m, err);
     if (status == CKPT_OK && o->layout)
         status = ckpt__migrate_layout(m, err);
@@ -121,10 +122,15 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && torch && !m->named_script && !o->weights_only)
         status = ckpt__migrate_libtorch(m, err);
-    if (status == CKPT_OK && m->torch && !m->same && !o->weights_only && ckpt__format_of(m->from)->canonical)
+    if (status == CKPT_OK && m->torch && !m->same && !ckpt__is_torch_dist(m) && !o->weights_only &&
+        ckpt__format_of(m->from)->canonical)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
+    if (status == CKPT_OK && ckpt__is_torch_dist(m))
+        status = ckpt__megatron_ready(m, err);
+    if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN) && !o->weights_only)
+        status = ckpt__resume_step(m, err);
     return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }
 
@@ -149,7 +155,10 @@ static ckpt_status publish(ckpt__migration *m, ckpt_status status, ckpt_error *e
         status = ckpt__check_replaced(m, err); /* once more: reading back takes time */
     if (sink && status == CKPT_OK)
         return ckpt__sink_commit(sink, err);
-    ckpt__sink_abort(sink);
+    if (status == CKPT_E_CANCELLED)
+        ckpt__interrupted_leave(m, sink, status, err);
+    else
+        ckpt__sink_abort(sink);
     if (sink && (status == CKPT_E_DAMAGED || status == CKPT_E_SYSTEM)) {
         ckpt__error_object(err, m->dst);
         ckpt__error_prefix(err, "what was written %s, and was removed; what was there before is untouched",
@@ -219,6 +228,7 @@ static void free_all(ckpt__migration *m)
     ckpt__ledger_free(&m->ledger);
     free(m->kept_names);
     free(m->chosen);
+    free(m->rank_tags);
     free(m->expected);
     free(m->beside);
     ckpt__buf_free(&m->kept);
@@ -247,7 +257,7 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
     if (named < 0)
         return named;
     if (m.options.ranks.world == 0)
-        m.options.ranks.world = 1;
+        m.options.ranks.world = m.options.target_world ? m.options.target_world : 1;
     m.report = report ? report : ckpt_report_new();
     m.lost = ckpt_report_new();
     m.unused = ckpt_report_new();

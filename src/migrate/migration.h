@@ -41,14 +41,28 @@
  *   flat.c             the tensors as one dict, {name: tensor}
  *   root.c             the target's value tree
  *   to_canonical.c     a torch file's tree under canonical names (to_canonical.h)
+ *   keep_megatron.c    a checkpoint of megatron-core from a checkpoint of megatron-core
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
+ *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
+ *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
- *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
+ *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate (trainer.h)
+ *   to_trainer_shards.c  of their runs with FSDP2 and DeepSpeed
+ *   trainer_beside.c   what stands beside the weights and the optimizer there
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
+ *   to_run.c           a run of this library, for any number of ranks (to_run.h)
+ *   to_run_tags.c      the devices of its ranks, and reading it back
+ *   shards.c           --shard: what each of its ranks has rows of (shards.h)
+ *   to_llmc.c          a step of llm.c, for any number of ranks (to_llmc.h)
+ *   to_llmc_ranks.c    what each of those has for itself
  *   out.c              writing a file, or a directory of shards (out.h)
+ *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
+ *   bytes_kept.c       what of that another run has to know
+ *   digest.c           is a migration the same as another one?
+ *   interrupted.c      going on with what an interrupted run has left, by its journal
  *   as_folder.c        --to same: a directory that its own program reads again
  *   same_shards.c      --to same: shards that stay away, and their index (same.h)
  *   copy.c             copying files byte for byte
@@ -83,6 +97,13 @@ typedef enum ckpt__as {
     CKPT__AS_UNIVERSAL, /* to_universal.c */
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
+    CKPT__AS_HF_TRAINER_FSDP,
+    CKPT__AS_ACCELERATE_FSDP,
+    CKPT__AS_HF_TRAINER_DEEPSPEED,
+    CKPT__AS_ACCELERATE_DEEPSPEED, /* to_trainer_shards.c */
+    CKPT__AS_TORCH_DIST,           /* to_megatron.c */
+    CKPT__AS_RUN,                  /* to_run.c: `torch` is not true */
+    CKPT__AS_LLMC,                 /* to_llmc.c: `torch` is not true; of weights alone it is one file */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -126,6 +147,7 @@ typedef struct ckpt__migration {
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
     ckpt__as as;                  /* not AS_IS: `torch` is true too, as a rule */
+    bool wholes;                  /* of AS_DCP: values without tensors are there whole, too (--to dcp-fsdp1) */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */
@@ -165,17 +187,24 @@ typedef struct ckpt__migration {
     const ckpt_value *root; /* borrowed: the value tree that is written; NULL: none */
     ckpt__buf kept;         /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
+    int64_t common_step;    /* a torch-dist target: the step that all parameters have; -1: none says it */
+    size_t step_tensor;     /* likewise: it as a tensor of the source; SIZE_MAX: there is none */
     ckpt__rank_file_name *rank_files; /* in the arena of `from`; NULL: none */
     size_t rank_file_count;
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
                                    * files */
     ckpt__expected *expected;     /* heap: with `as`, what --verify looks for (ckpt__back_expect) */
     size_t expected_count, expected_capacity;
+    size_t run_ranks; /* AS_RUN: of the target; 0: they are not known yet */
+    int64_t run_step;
+    ckpt_str *
+        rank_tags; /* heap, AS_RUN with a map: device tags, those of all tensors for each rank; data NULL: as in `index` */
     ckpt_migrate_totals totals; /* where the options ask for them; they are given when all has gone well */
     uint64_t done, total;       /* bytes, for the progress callback; with --verify `total` counts each file twice */
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
+    size_t finished;            /* files of the target's directory that are written, or were by an interrupted run */
     char *beside;               /* heap: the path where the target can be read until then; NULL: no --verify */
     ckpt_report *report, *lost; /* report: the caller's; the call's own where the caller gave none. lost: owned, all
                                    * that the target cannot hold; without --lossy one finding refuses the call */
@@ -185,7 +214,7 @@ typedef struct ckpt__migration {
 /* Is a directory written? */
 static inline bool ckpt__is_folder(const ckpt__migration *m)
 {
-    return m->hf || m->same || m->as;
+    return m->hf || m->same || (m->as && !(m->as == CKPT__AS_LLMC && m->options.weights_only));
 }
 /* Is a distributed checkpoint written, cut for any number of ranks? */
 static inline bool ckpt__is_dcp(const ckpt__migration *m)
@@ -198,10 +227,35 @@ static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
     return m->as == CKPT__AS_DCP && m->tree && !m->options.layout &&
            ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP && !m->options.weights_only;
 }
-/* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
+/* Is a checkpoint of megatron-core written, cut for any number of ranks as well? */
+static inline bool ckpt__is_torch_dist(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_TORCH_DIST;
+}
+/* Is the source one, too? It keeps its own keys and values. */
+static inline bool ckpt__keeps_megatron(const ckpt__migration *m)
+{
+    return ckpt__is_torch_dist(m) && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_TORCH_DIST;
+}
+/* Files of the HF Trainer or of accelerate, of one process: the target's tree is a dict from their names. */
 static inline bool ckpt__is_trainers(const ckpt__migration *m)
 {
     return m->as == CKPT__AS_HF_TRAINER || m->as == CKPT__AS_ACCELERATE;
+}
+/* The same of a run with FSDP2: weights and optimizer are distributed checkpoints, and the tree is a dict from names likewise. */
+static inline bool ckpt__is_fsdps(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_HF_TRAINER_FSDP || m->as == CKPT__AS_ACCELERATE_FSDP;
+}
+static inline bool ckpt__is_accelerates(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_ACCELERATE || m->as == CKPT__AS_ACCELERATE_FSDP || m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
+}
+/* A universal checkpoint of DeepSpeed, alone or as one of these two has it. */
+static inline bool ckpt__is_universal(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_UNIVERSAL || m->as == CKPT__AS_HF_TRAINER_DEEPSPEED ||
+           m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
 }
 /* Does the target have its optimizer by position, as torch has it? */
 static inline bool ckpt__matches_by_position(const ckpt__migration *m)

@@ -3,7 +3,9 @@
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
 #include "migrate/adapter.h"
+#include "migrate/megatron.h"
 #include "migrate/resume.h"
+#include "migrate/to_run.h"
 #include "migrate/torch.h"
 
 #include <sched.h>
@@ -217,7 +219,8 @@ static ckpt_status note_tags(ckpt__migration *m, ckpt_error *err)
 {
     size_t tags = 0;
     char first[80] = "";
-    if (m->as != CKPT__AS_DCP && ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
+    if (m->as != CKPT__AS_DCP && m->as != CKPT__AS_LLMC &&
+        ((!m->hf && !m->options.weights_only) || !m->format->weights_alone))
         return CKPT_OK;
     for (size_t k = 0; k < m->chosen_count; k++) {
         ckpt_str tag = m->index->tensors[m->chosen[k]].info.device;
@@ -372,15 +375,18 @@ static ckpt_status finish(const writer *w, ckpt__sink *sink)
     if (status == CKPT_OK)
         m->sink = sink;
     else
-        ckpt__sink_abort(sink);
+        ckpt__interrupted_leave(m, sink, status, err);
     return status;
 }
 
 static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ckpt__payload *payload)
 {
     ckpt__migration *m = w->m;
-    if (!s->format)
-        return s->copy ? ckpt__copy_file(w, s, folder) : write_literal(folder, s->name, &s->text, w->err);
+    ckpt_status listed = s->list ? ckpt__run_list(w, (size_t)(s - w->files)) : CKPT_OK;
+    if (listed < 0 || !s->format)
+        return listed < 0 ? listed
+               : s->copy  ? ckpt__copy_file(w, s, folder)
+                          : write_literal(folder, s->name, &s->text, w->err);
     ckpt__sink_options options = {.sync = !m->options.no_sync,
                                   .replace = m->options.force,
                                   .behind = true,
@@ -389,7 +395,8 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
     ckpt_status status = folder ? ckpt__sink_member(folder, s->name, s->recipe->size, &sink, w->err)
                                 : ckpt__sink_file(m->dst, s->recipe->size, &options, &sink, w->err);
     if (status == CKPT_OK)
-        status = ckpt__write_recipe(s->recipe, payload, sink, &m->options.progress, m->done, m->total, NULL, w->err);
+        status = ckpt__write_recipe(s->recipe, payload, sink, &m->options.progress, m->done, m->total,
+                                    folder ? &s->crc : NULL, w->err);
     if (status < 0) {
         ckpt__sink_abort(sink);
         return status;
@@ -433,17 +440,33 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    ckpt_status status = ckpt__is_folder(m) ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    char digest[CKPT__SHA256_TEXT];
+    uint64_t there = 0, all = m->total / (m->options.verify ? 2 : 1);
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, digest) : CKPT_OK;
+    if (status == CKPT_OK && ckpt__is_folder(m))
+        status = ckpt__sink_directory(m->dst, &options, &folder, w->err);
     if (status == CKPT_OK && folder)
-        status = ckpt__sink_room(folder, m->total / (m->options.verify ? 2 : 1), w->err);
+        status = ckpt__interrupted_take(w, folder, &there);
+    if (status == CKPT_OK && folder)
+        status = ckpt__sink_room(folder, all > there ? all - there : 0, w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
-    for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
-        status = write_shard(w, &w->files[i], folder, payload);
+    for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
+        shard *s = &w->files[i];
+        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        n = turns > 1 ? turns : 1;
+        if (turns > 1)
+            status = ckpt__write_turns(w, i, n, folder, payload);
+        else if (!s->taken) {
+            status = write_shard(w, s, folder, payload);
+            if (status == CKPT_OK && folder)
+                status = ckpt__interrupted_record(w, folder, s);
+        }
+    }
     if (status == CKPT_OK && folder)
         status = finish(w, folder);
     else if (status < 0)
-        ckpt__sink_abort(folder);
+        ckpt__interrupted_leave(m, folder, status, w->err);
     return status;
 }
 
@@ -464,7 +487,6 @@ static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t bl
     m->total = 0;
     for (size_t i = 0; i < w->count; i++)
         m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
-    w->bytes = bytes;
     ckpt__heap_trim();
     ckpt_status status = ckpt__bytes_open(bytes, memory, readers, &payload, w->err);
     if (status == CKPT_OK) {
@@ -517,8 +539,11 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = m->same                       ? ckpt__same_files(&w)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
+                 : ckpt__is_torch_dist(m)      ? ckpt__megatron_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
-                 : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
+                 : m->as == CKPT__AS_RUN       ? ckpt__run_files(&w)
+                 : m->as == CKPT__AS_LLMC      ? ckpt__llmc_files(&w)
+                 : m->as                       ? ckpt__trainer_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
@@ -544,6 +569,9 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = ckpt__bytes_plan(&w, &bytes);
     if (status == CKPT_OK)
         status = payload_memory(&w, bytes, &memory, &block, err);
+    w.bytes = bytes;
+    if (status == CKPT_OK && m->options.dry_run)
+        status = ckpt__interrupted_tell(&w);
     if (status == CKPT_OK)
         status = ckpt__plan_tell(&w, bytes, memory);
     if (status == CKPT_OK && !m->options.dry_run)

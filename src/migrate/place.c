@@ -200,6 +200,8 @@ static ckpt_status place(placement *p)
             m->options.weights_only || m->hf ? "written with the weights alone" : "in the checkpoint");
     for (size_t i = 0; status == CKPT_OK && i < m->places.count; i++)
         status = name_row(p, i);
+    if (status == CKPT_OK && m->as == CKPT__AS_RUN)
+        status = ckpt__run_tags(m, p->err);
     if (status == CKPT_OK)
         status = ckpt__place_parts_alone(p);
     ckpt__placement_free(&m->places);

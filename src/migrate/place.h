@@ -22,6 +22,9 @@ ckpt_status ckpt__place_parts_alone(ckpt__placing *p);
 /* When all tensors have theirs: those of their parts, and of storages. */
 ckpt_status ckpt__place_storages(ckpt__placing *p);
 
+/* ---- to_run_tags.c: m->rank_tags, where a map gives the ranks' tensors devices */
+ckpt_status ckpt__run_tags(ckpt__migration *m, ckpt_error *err);
+
 /* ---- own.c: does a tensor that goes along get a storage of its own? For each of the reasons of ckpt__own */
 
 ckpt_status ckpt__own_joined(ckpt__placing *p, size_t tensor); /* first of all */

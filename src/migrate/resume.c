@@ -105,7 +105,7 @@ static void make_float(readying *r, size_t tensor)
 static void ready_tensors(readying *r)
 {
     const ckpt__canon *c = r->m->canon;
-    const bool universal = r->m->as == CKPT__AS_UNIVERSAL;
+    const bool universal = ckpt__is_universal(r->m);
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
         const owner *o = e->is_tensor ? owner_of(r, e->state_key.data ? e->param : e->name) : NULL;
@@ -179,10 +179,9 @@ static void find_step(ckpt__migration *m)
 }
 
 /* Where nothing else says it: the optimizer's parameters have counted so many, each the same. */
-static ckpt_status count_step(readying *r)
+static ckpt_status count_step(ckpt__migration *m, ckpt_error *err)
 {
     enum { MOST = 64 };
-    ckpt__migration *m = r->m;
     double step = -1, own;
     size_t count = 0;
     bool alike = true, read = false;
@@ -191,7 +190,7 @@ static ckpt_status count_step(readying *r)
          i++) {
         if (m->from->tensors[i].info.role != CKPT_ROLE_STEP || ckpt__stays_behind(m, i))
             continue;
-        status = ckpt__read_number(m->reader->source, m->from, i, true, &own, &read, r->err);
+        status = ckpt__read_number(m->reader->source, m->from, i, true, &own, &read, err);
         alike = status == CKPT_OK && read && (!count++ || own == step);
         step = own;
     }
@@ -199,10 +198,16 @@ static ckpt_status count_step(readying *r)
         return status;
     m->from->step = (int64_t)step;
     return ckpt__migration_note(
-        m, CKPT_SEVERITY_WARNING, "step-from-optimizer", (ckpt_str){NULL, 0}, r->err,
+        m, CKPT_SEVERITY_WARNING, "step-from-optimizer", (ckpt_str){NULL, 0}, err,
         "nothing in the checkpoint but its optimizer says which step it is of: each of its parameters "
         "has counted %lld",
         (long long)m->from->step);
+}
+
+ckpt_status ckpt__resume_step(ckpt__migration *m, ckpt_error *err)
+{
+    find_step(m);
+    return count_step(m, err);
 }
 
 ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err)
@@ -211,8 +216,7 @@ ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err)
     ckpt_status status = r.by_name ? find_owners(&r) : ckpt__migration_no_memory(err);
     if (status == CKPT_OK) {
         find_entries(&r);
-        find_step(m);
-        status = count_step(&r);
+        status = ckpt__resume_step(m, err);
     }
     if (status == CKPT_OK) {
         status = make_steps(&r);
@@ -405,4 +409,15 @@ ckpt_status ckpt__lose(ckpt__migration *m, ckpt_error *err, const char *format, 
     return ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text)
                ? CKPT_OK
                : ckpt__migration_no_memory(err);
+}
+
+/* ---- devices */
+
+void ckpt__tag_as_host(const ckpt__migration *m)
+{
+    for (size_t i = 0; !m->map && i < m->index->tensor_count; i++)
+        if (!ckpt__has_no_bytes(&m->index->tensors[i]))
+            m->index->tensors[i].info.device = ckpt__s("cpu");
+    for (size_t i = 0; !m->map && i < m->index->storage_count; i++)
+        m->index->storages[i].device = ckpt__s("cpu");
 }

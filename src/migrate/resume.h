@@ -6,17 +6,23 @@
 /* Is one of them written? */
 static inline bool ckpt__resumes(const ckpt__migration *m)
 {
-    return m->as == CKPT__AS_UNIVERSAL || ckpt__is_trainers(m);
+    return ckpt__is_universal(m) || ckpt__is_trainers(m) || ckpt__is_fsdps(m);
 }
 
 /* When all names are known, before the target is described: each parameter with moments has its step as a float32 tensor, a state lies
  * in a storage of its own, and what DeepSpeed wants as float32 becomes that. */
 ckpt_status ckpt__resume_ready(ckpt__migration *m, ckpt_error *err);
+/* The step alone, in m->from->step: of its values, or of all its optimizer's parameters alike. -1: nothing says it. */
+ckpt_status ckpt__resume_step(ckpt__migration *m, ckpt_error *err);
 
 /* The files of the directory, from m->root, which is the dict of a torch file with one optimizer (torch.h); what cannot be written
  * is "lost". A target of which nobody could resume is refused. */
 ckpt_status ckpt__universal_files(ckpt__out *w);
 ckpt_status ckpt__trainer_files(ckpt__out *w);
+
+/* A universal checkpoint as a part of the directory. tag: its folder; data NULL: global_step<N>_universal, which latest_universal names.
+ * elsewhere: one an entry of m->root, those that have a file beside it; NULL: none has. */
+ckpt_status ckpt__universal_in(ckpt__out *w, ckpt_str tag, const bool *elsewhere);
 
 /* ---- resume.c: dicts on their way, in the arena of the target's index */
 typedef struct ckpt__made_dict {
@@ -60,6 +66,9 @@ const ckpt_value *ckpt__settings_of(ckpt__arena *a, const ckpt_value *group);
 ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer, ckpt_error *err);
 /* The scheduler's dict, as programs call it; NULL: there is none. */
 const ckpt_value *ckpt__scheduler_of(const ckpt_value *root);
+/* Tags name devices of the job that saved: each rank takes its part of each file to its own. Where no map says otherwise, the target's
+ * say cpu. */
+void ckpt__tag_as_host(const ckpt__migration *m);
 /* "a, b and 3 more" */
 void ckpt__put_name(ckpt__buf *b, size_t number, ckpt_str name);
 ckpt_status ckpt__lose(ckpt__migration *m, ckpt_error *err, const char *format, ...) CKPT__PRINTF(3, 4);

@@ -30,6 +30,10 @@ static ckpt_status weights_dict(ckpt__migration *m, const ckpt_value **out, ckpt
 
 static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
 {
+    if (ckpt__keeps_megatron(m)) {
+        m->root = m->from->root;
+        return CKPT_OK;
+    }
     if (m->options.weights_only)
         return weights_dict(m, &m->root, err);
     if (m->remade || (m->as && m->tree && !ckpt__keeps_dcp(m) && !ckpt__by_position(m))) {
@@ -171,5 +175,6 @@ ckpt_status ckpt__migrate_root(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_order(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_device_objects(m, err);
-    return status == CKPT_OK && m->as == CKPT__AS_DCP && !ckpt__keeps_dcp(m) ? ckpt__migrate_dcp_root(m, err) : status;
+    const bool named = (m->as == CKPT__AS_DCP && !ckpt__keeps_dcp(m)) || ckpt__is_fsdps(m);
+    return status == CKPT_OK && named ? ckpt__migrate_dcp_root(m, err) : status;
 }

@@ -241,8 +241,8 @@ bool ckpt__migrate_torch_keeps(const ckpt__migration *m)
     const ckpt__index *x = m->from;
     bool structured = ckpt__has_tree(x) || m->reader->source->directory;
     /* one of libtorch's in C++ that has names is made from those again (to_torch.c) */
-    return m->format->keeps_torch && !m->options.weights_only && !ckpt__format_of(x)->canonical && structured &&
-           x->root && !m->named_script;
+    return m->format->keeps_torch && m->as != CKPT__AS_RUN && !m->options.weights_only &&
+           !ckpt__format_of(x)->canonical && structured && x->root && !m->named_script;
 }
 
 /* ---- edited along, for a native target */

@@ -56,7 +56,7 @@ static int default_format(job *b)
         }
     return cli_usage(
         c,
-        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, universal, hf-trainer, accelerate or same",
+        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, dcp, universal, hf-trainer, accelerate or same",
         b->dst);
 }
 
@@ -89,6 +89,7 @@ static void set_options(job *b, char **operands, int count)
     m->layout_vars = o->layout_vars.items, m->layout_var_count = o->layout_vars.count;
     m->drop = o->drop.items, m->drop_count = o->drop.count;
     m->replace = o->replace.items, m->replace_count = o->replace.count;
+    m->shard = o->shard.items, m->shard_count = o->shard.count;
     m->cast = o->cast.items, m->cast_count = o->cast.count;
     m->fix = o->fix.items, m->fix_count = o->fix.count;
     m->only_tensor = o->cli.tensors.items, m->only_tensor_count = o->cli.tensors.count;
@@ -153,7 +154,11 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf", "same", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate"};
+    static const char *const folders[] = {"hf", "same", "universal", "torch-dist", "llmc", "ckpt-run"},
+                             *const heads[] = {"dcp", "hf-trainer", "accelerate"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (strncmp(to, heads[i], strlen(heads[i])) == 0)
+            return true;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(to, folders[i]) == 0)
             return true;
@@ -347,6 +352,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
                                         "adapter",
                                         "rank-state",
                                         "weights-from-masters",
+                                        "journal-resumed",
                                         "trainer-state-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
@@ -383,6 +389,17 @@ static void put_missed(const ckpt_report *report)
         cli_put_message(stderr, f->message);
         putc('\n', stderr);
     }
+}
+
+/* Who pressed Ctrl-C needs no message, but for what stays. */
+static void put_kept(const ckpt_report *report)
+{
+    const ckpt_finding *f = ckpt_report_find(report, "journal-kept", NULL);
+    if (!f)
+        return;
+    fputs("ckpt-migrate: ", stderr);
+    cli_put_message(stderr, f->message);
+    putc('\n', stderr);
 }
 
 static void done_text(job *b, const ckpt_report *report)
@@ -423,7 +440,8 @@ static void done_text(job *b, const ckpt_report *report)
 static void warn_unused(const job *b)
 {
     const ckpt_migrate_options *o = &b->options;
-    const bool cuts = strncmp(o->to, "dcp", 3) == 0;
+    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strstr(o->to, "-fsdp") || strstr(o->to, "-deepspeed") ||
+                      strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 || strcmp(o->to, "ckpt-run") == 0;
     if (o->max_shard_size && strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written %s", o->to,
                  is_folder(o->to) ? "without shards" : "as one file");
@@ -455,7 +473,9 @@ static int run(job *b, int argc, char **argv)
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&b->shown);
         if (answer == CKPT_E_CANCELLED)
-            cli_signals_reraise(); /* the temporary is gone: now die by the signal */
+            put_kept(report);
+        if (answer == CKPT_E_CANCELLED)
+            cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
             cli_written(b->dst);
         status = answer != CKPT_OK                                 ? failed(b, report, &err)

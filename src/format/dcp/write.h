@@ -15,11 +15,17 @@
 #define CKPT_DCP_WRITE_H
 #include "format/format.h"
 
-/* The request's root is the state dict. files[r] is the recipe of __<r>_0.distcp, which the caller frees in any case; NULL: the rank
+/* The request's root is the state dict. whole: a dict or list that holds no tensor has one record besides those of its values, as torch
+ * 2.3 and before have it: a program that asks for it so takes it so (DefaultLoadPlanner). files[r] is the recipe of __<r>_0.distcp, which the caller frees in any case; NULL: the rank
  * has no record. Its tensors are RANGE segments. `list` is the text of .metadata. A tensor that is not dense, or on meta, is passed over:
  * whoever asks has said that it is lost. Errors: CKPT_E_UNSUPPORTED, a key twice; CKPT_E_LIMIT. */
-ckpt_status ckpt__dcp_write(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
-                            ckpt_error *err);
+ckpt_status ckpt__dcp_write(const ckpt__write_request *request, uint32_t ranks, bool whole, ckpt__recipe **files,
+                            ckpt__buf *list, ckpt_error *err);
+
+/* The same of a dict whose entries are records, each in one piece: megatron-core has them so. A tensor that has two keys has one
+ * record. */
+ckpt_status ckpt__dcp_write_records(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files,
+                                    ckpt__buf *list, ckpt_error *err);
 
 /* The request's tensors under their names, in files of safetensors; files[r] is of rank r, as above. CKPT_E_UNSUPPORTED: a dtype. */
 ckpt_status ckpt__dcp_write_shards(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files,
@@ -46,6 +52,7 @@ typedef struct ckpt__dcp_put {
     const ckpt_value *value;
     size_t first, count; /* of its places: a tensor's are its slabs in order, and slab i has rows [i * rows, ...) */
     int64_t rows;        /* of each slab but the last; 0: it is in one piece */
+    size_t same; /* the item that has the places, where the tensor has another key before; SIZE_MAX: it has its own */
 } ckpt__dcp_put;
 
 typedef struct ckpt__dcp_puts {

@@ -1,28 +1,6 @@
 /* format/llmc/header.c - the headers of llm.c's files, and what must hold of them. */
 #include "format/llmc/llmc.h"
 
-enum {
-    MODEL_MAGIC = 20240326,
-    STATE_MAGIC = 20240527,
-    /* places in a model's header */
-    MAX_T = 2,
-    VOCAB,
-    LAYERS,
-    HEADS,
-    CHANNELS,
-    PADDED_VOCAB,
-    /* in a state's */
-    RANKS = 2,
-    RANK,
-    MASTER,
-    SHUFFLES,
-    STEP = 10,
-    RNG = 20,
-    RNG_LAST = 22,
-    SHARD = 30,
-    SAMPLE = 32
-};
-
 static int32_t int_at(const unsigned char *head, size_t place)
 {
     const unsigned char *p = head + place * 4;
@@ -36,24 +14,24 @@ static int64_t long_at(const unsigned char *head, size_t place)
 
 bool ckpt__llmc_is_model(const unsigned char *head, size_t size)
 {
-    return size >= CKPT__LLMC_HEAD && int_at(head, 0) == MODEL_MAGIC;
+    return size >= CKPT__LLMC_HEAD && int_at(head, 0) == CKPT__LLMC_MODEL_MAGIC;
 }
 
 bool ckpt__llmc_is_state(const unsigned char *head, size_t size)
 {
-    return size >= CKPT__LLMC_HEAD && int_at(head, 0) == STATE_MAGIC;
+    return size >= CKPT__LLMC_HEAD && int_at(head, 0) == CKPT__LLMC_STATE_MAGIC;
 }
 
 static ckpt_status read_head(const ckpt__source *source, uint32_t file, int32_t magic, unsigned char *head,
                              const char *label, ckpt_error *err)
 {
     ckpt_status status = ckpt__source_read(source, file, 0, head, CKPT__LLMC_HEAD, err);
-    if (status == CKPT_OK && int_at(head, 0) == MODEL_MAGIC + STATE_MAGIC - magic)
+    if (status == CKPT_OK && int_at(head, 0) == CKPT__LLMC_MODEL_MAGIC + CKPT__LLMC_STATE_MAGIC - magic)
         return ckpt__fail(
             err, CKPT_E_MISMATCH, label,
             "it begins with %ld, as llm.c's %s do, and its name is that of a %s: two files were exchanged",
-            (long)int_at(head, 0), magic == STATE_MAGIC ? "models" : "states",
-            magic == STATE_MAGIC ? "state" : "model");
+            (long)int_at(head, 0), magic == CKPT__LLMC_STATE_MAGIC ? "models" : "states",
+            magic == CKPT__LLMC_STATE_MAGIC ? "state" : "model");
     if (status == CKPT_OK && int_at(head, 0) != magic)
         return ckpt__fail(err, CKPT_E_FORMAT, label, "it begins with %ld, where llm.c writes %ld",
                           (long)int_at(head, 0), (long)magic);
@@ -107,7 +85,7 @@ ckpt__llmc_tensor ckpt__llmc_tensor_of(const ckpt__llmc_model *m, size_t i)
 /* ---- a model */
 
 /* A GPT of today has some thousand channels: a number of 2^24 is no model, and three of them are still no overflow. */
-static ckpt_status check_sizes(const ckpt__llmc_model *m, const char *label, ckpt_error *err)
+ckpt_status ckpt__llmc_check_sizes(const ckpt__llmc_model *m, const char *who, const char *label, ckpt_error *err)
 {
     const int64_t most = (int64_t)1 << 24;
     const struct {
@@ -117,12 +95,23 @@ static ckpt_status check_sizes(const ckpt__llmc_model *m, const char *label, ckp
                  {"heads", m->heads}, {"channels", m->channels}, {"padded V", m->padded_vocab}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].is <= 0 || sizes[i].is > most)
-            return ckpt__fail(err, CKPT_E_FORMAT, label, "its header says %s %lld, where 1 to %lld is expected",
+            return ckpt__fail(err, CKPT_E_FORMAT, label, "%s says %s %lld, where 1 to %lld is expected", who,
                               sizes[i].what, (long long)sizes[i].is, (long long)most);
     if (m->vocab > m->padded_vocab)
-        return ckpt__fail(err, CKPT_E_FORMAT, label, "its header says V %lld, more than padded V, %lld",
+        return ckpt__fail(err, CKPT_E_FORMAT, label, "%s says V %lld, more than padded V, %lld", who,
                           (long long)m->vocab, (long long)m->padded_vocab);
     return CKPT_OK;
+}
+
+bool ckpt__llmc_numel(const ckpt__llmc_model *m, uint64_t *out)
+{
+    bool fits = true;
+    *out = 0;
+    for (size_t i = 0; fits && i < CKPT__LLMC_TENSORS; i++) {
+        uint64_t numel = ckpt__llmc_tensor_of(m, i).numel;
+        fits = numel != UINT64_MAX && ckpt__add(*out, numel, out);
+    }
+    return fits;
 }
 
 ckpt_status ckpt__llmc_read_model(const ckpt__source *source, uint32_t file, ckpt__llmc_model *out, ckpt_error *err)
@@ -131,29 +120,24 @@ ckpt_status ckpt__llmc_read_model(const ckpt__source *source, uint32_t file, ckp
     char label[256];
     uint64_t bytes;
     ckpt__source_label(source, file, label, sizeof label);
-    ckpt_status status = read_head(source, file, MODEL_MAGIC, head, label, err);
+    ckpt_status status = read_head(source, file, CKPT__LLMC_MODEL_MAGIC, head, label, err);
     if (status < 0)
         return status;
-    int32_t version = int_at(head, 1);
-    if (version != 3 && version != 5)
+    int32_t version = int_at(head, CKPT__LLMC_VERSION);
+    if (version != CKPT__LLMC_FLOAT32 && version != CKPT__LLMC_BFLOAT16)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, label,
                           "it is of version %ld of llm.c's models; 3 (float32) and 5 (bfloat16) are read",
                           (long)version);
-    *out = (ckpt__llmc_model){.max_t = int_at(head, MAX_T),
-                              .vocab = int_at(head, VOCAB),
-                              .layers = int_at(head, LAYERS),
-                              .heads = int_at(head, HEADS),
-                              .channels = int_at(head, CHANNELS),
-                              .padded_vocab = int_at(head, PADDED_VOCAB),
-                              .dtype = version == 3 ? CKPT_F32 : CKPT_BF16};
-    if ((status = check_sizes(out, label, err)) < 0)
+    *out = (ckpt__llmc_model){.max_t = int_at(head, CKPT__LLMC_MAX_T),
+                              .vocab = int_at(head, CKPT__LLMC_VOCAB),
+                              .layers = int_at(head, CKPT__LLMC_LAYERS),
+                              .heads = int_at(head, CKPT__LLMC_HEADS),
+                              .channels = int_at(head, CKPT__LLMC_CHANNELS),
+                              .padded_vocab = int_at(head, CKPT__LLMC_PADDED_VOCAB),
+                              .dtype = version == CKPT__LLMC_FLOAT32 ? CKPT_F32 : CKPT_BF16};
+    if ((status = ckpt__llmc_check_sizes(out, "its header", label, err)) < 0)
         return status;
-    bool fits = true;
-    for (size_t i = 0; fits && i < CKPT__LLMC_TENSORS; i++) {
-        uint64_t numel = ckpt__llmc_tensor_of(out, i).numel;
-        fits = numel != UINT64_MAX && ckpt__add(out->numel, numel, &out->numel);
-    }
-    if (!fits || !ckpt__nbytes(out->numel, ckpt_dtype_bits(out->dtype), &bytes) ||
+    if (!ckpt__llmc_numel(out, &out->numel) || !ckpt__nbytes(out->numel, ckpt_dtype_bits(out->dtype), &bytes) ||
         !ckpt__add(bytes, CKPT__LLMC_HEAD, &bytes))
         return ckpt__fail(err, CKPT_E_FORMAT, label, "the sizes in its header overflow 64 bits");
     uint64_t is = source->files[file].size;
@@ -228,21 +212,21 @@ ckpt_status ckpt__llmc_read_state(const ckpt__source *source, const ckpt__llmc_m
     uint64_t split = 0, whole = 0;
     bool fits = false;
     ckpt__source_label(source, file, label, sizeof label);
-    ckpt_status status = read_head(source, file, STATE_MAGIC, head, label, err);
+    ckpt_status status = read_head(source, file, CKPT__LLMC_STATE_MAGIC, head, label, err);
     if (status < 0)
         return status;
-    int32_t master = int_at(head, MASTER), shuffles = int_at(head, SHUFFLES);
+    int32_t master = int_at(head, CKPT__LLMC_MASTER), shuffles = int_at(head, CKPT__LLMC_SHUFFLES);
     *out = (ckpt__llmc_state){.file = file,
-                              .rank = int_at(head, RANK),
-                              .ranks = int_at(head, RANKS),
-                              .step = int_at(head, STEP),
+                              .rank = int_at(head, CKPT__LLMC_RANK),
+                              .ranks = int_at(head, CKPT__LLMC_RANKS),
+                              .step = int_at(head, CKPT__LLMC_STEP),
                               .master = master == 1,
                               .shuffles = shuffles == 1,
-                              .rng = long_at(head, RNG),
-                              .rng_last = long_at(head, RNG_LAST),
-                              .shard = long_at(head, SHARD),
-                              .sample = long_at(head, SAMPLE)};
-    status = check_state(out, int_at(head, 1), master, shuffles, label, err);
+                              .rng = long_at(head, CKPT__LLMC_RNG),
+                              .rng_last = long_at(head, CKPT__LLMC_RNG_LAST),
+                              .shard = long_at(head, CKPT__LLMC_SHARD),
+                              .sample = long_at(head, CKPT__LLMC_SAMPLE)};
+    status = check_state(out, int_at(head, CKPT__LLMC_VERSION), master, shuffles, label, err);
     if (status == CKPT_OK && out->ranks > 1 && model->numel % (uint64_t)out->ranks == 0) {
         status = try_length(source, out, model->numel / (uint64_t)out->ranks, &split, &fits, err);
         out->split = fits;

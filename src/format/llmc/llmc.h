@@ -22,6 +22,31 @@
 #define CKPT_LLMC_H
 #include "format/format.h"
 
+/* Places in the headers: of a model's, and of a state's. */
+enum {
+    CKPT__LLMC_MODEL_MAGIC = 20240326,
+    CKPT__LLMC_STATE_MAGIC = 20240527,
+    CKPT__LLMC_VERSION = 1,
+    CKPT__LLMC_MAX_T = 2,
+    CKPT__LLMC_VOCAB,
+    CKPT__LLMC_LAYERS,
+    CKPT__LLMC_HEADS,
+    CKPT__LLMC_CHANNELS,
+    CKPT__LLMC_PADDED_VOCAB,
+    CKPT__LLMC_RANKS = 2,
+    CKPT__LLMC_RANK,
+    CKPT__LLMC_MASTER,
+    CKPT__LLMC_SHUFFLES,
+    CKPT__LLMC_STEP = 10,
+    CKPT__LLMC_RNG = 20,
+    CKPT__LLMC_RNG_LAST = 22,
+    CKPT__LLMC_SHARD = 30,
+    CKPT__LLMC_SAMPLE = 32
+};
+
+/* Versions of a model. */
+enum { CKPT__LLMC_FLOAT32 = 3, CKPT__LLMC_BFLOAT16 = 5 };
+
 enum { CKPT__LLMC_HEAD = 1024, CKPT__LLMC_TWISTER = 2520, CKPT__LLMC_TENSORS = 16, CKPT__LLMC_KINDS = 3 };
 
 /* What is behind the header of a model. */
@@ -73,7 +98,32 @@ ckpt_status ckpt__llmc_read_state(const ckpt__source *source, const ckpt__llmc_m
                                   ckpt_error *err);
 /* i < CKPT__LLMC_TENSORS. The model was read, so no product overflows. */
 ckpt__llmc_tensor ckpt__llmc_tensor_of(const ckpt__llmc_model *model, size_t i);
+/* The number of elements in all 16, and so of one kind in a state that is not divided; false: they overflow 64 bits. */
+bool ckpt__llmc_numel(const ckpt__llmc_model *model, uint64_t *out);
 /* Does a file begin as one of these? */
 bool ckpt__llmc_is_model(const unsigned char *head, size_t size);
 bool ckpt__llmc_is_state(const unsigned char *head, size_t size);
+/* What is wrong with the sizes, as CKPT_E_FORMAT of `label`; `who` says them: "its header". */
+ckpt_status ckpt__llmc_check_sizes(const ckpt__llmc_model *m, const char *who, const char *label, ckpt_error *err);
+
+/* ---- write.c */
+
+/* Shards and samples of the loader's shuffle, and its twister: numbers of tensors in the index. */
+enum { CKPT__LLMC_SHARDS, CKPT__LLMC_SAMPLES, CKPT__LLMC_TWIST, CKPT__LLMC_LISTS };
+
+/* What the files of a step are made of: numbers of tensors in the index that is written. */
+typedef struct ckpt__llmc_parts {
+    const ckpt__index *index; /* borrowed */
+    ckpt__llmc_model model;   /* numel is set */
+    size_t weights[CKPT__LLMC_TENSORS];
+    size_t states[CKPT__LLMC_KINDS][CKPT__LLMC_TENSORS]; /* by kind: exp_avg, exp_avg_sq, master */
+} ckpt__llmc_parts;
+
+/* Can ZeRO-1 divide every tensor, and every layer of it, among the ranks? *odd: one that it cannot. */
+bool ckpt__llmc_divides(const ckpt__llmc_model *model, uint64_t ranks, ckpt__llmc_tensor *odd);
+ckpt_status ckpt__llmc_write_model(const ckpt__llmc_parts *parts, ckpt__recipe **out, ckpt_error *err);
+/* The file of s->rank; of s the numbers of its header count, and whether it has masters and a shuffle, and is divided. lists: the
+ * tensors of the shuffle. */
+ckpt_status ckpt__llmc_write_state(const ckpt__llmc_parts *parts, const ckpt__llmc_state *s,
+                                   const size_t lists[CKPT__LLMC_LISTS], ckpt__recipe **out, ckpt_error *err);
 #endif

@@ -335,7 +335,8 @@ static ckpt_status finish(ckpt__recipe *r, const uint32_t *crcs, ckpt_error *err
     size_t size = (size_t)r->segments[0].size;
     (void)err;
     for (size_t i = 0; i < r->count; i++)
-        if (r->segments[i].kind == CKPT__PAYLOAD || r->segments[i].kind == CKPT__STORAGE)
+        if (r->segments[i].kind == CKPT__PAYLOAD || r->segments[i].kind == CKPT__STORAGE ||
+            r->segments[i].kind == CKPT__RANGE) /* of a file of several ranks' */
             d->crcs[d->entry_of[i]] = crcs[i];
     for (size_t i = 0; i < d->entries; i++)
         ckpt__hex_crc(header + d->crc_at + 8 * i, d->crcs[i]);
