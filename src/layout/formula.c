@@ -111,10 +111,13 @@ static bool step(reading *r, bool *value)
     if (c == ')') {
         if (!put_waiting(r, 1))
             return false;
-        r->what = r->depth ? NULL : "there is no ( for this )";
-        r->depth -= r->depth > 0;
+        if (!r->depth) {
+            r->what = "there is no ( for this )";
+            return false;
+        }
+        r->depth--;
         r->at++;
-        return !r->what;
+        return true;
     }
     *value = true;
     if (c != '+' && c != '-' && c != '*' && c != '/') {

@@ -80,5 +80,4 @@ bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule);
  * Padding is the element at byte 0 of storage `zero`. CKPT_E_MISMATCH with the rule's line and the step, CKPT_E_LIMIT. */
 ckpt_status ckpt__layout_lower(const ckpt__layout_match *match, const ckpt__layout_use *use, const ckpt__lay *in,
                                uint32_t zero, ckpt__arena *arena, ckpt__lay *out, ckpt_error *err);
-/* How many outputs a stack is cut into is known by its shape alone; the match has asked it of the names. */
 #endif

@@ -223,6 +223,28 @@ static ckpt_status check_shape(lowering *w)
     return status;
 }
 
+ckpt_status ckpt__layout_stacked(const ckpt__layout_match *m, size_t number, const ckpt__layout_name *name, size_t *out,
+                                 ckpt_error *err)
+{
+    const ckpt__layout_rule *rule = &m->layout->rules[number];
+    ckpt__arena *arena = ckpt__arena_new(0);
+    ckpt__lay one = {.ndim = name->ndim, .unit = 1, .shape = (int64_t *)(uintptr_t)name->shape};
+    lowering w = {.m = m, .rule = rule, .a = arena, .now = &one, .count = 1, .err = err};
+    ckpt_status status = arena ? CKPT_OK : ckpt__fail_memory(err, m->layout->name, 0);
+    for (size_t i = rule->step_count; status == CKPT_OK && &rule->steps[i - 1] != rule->joins; i--) {
+        w.step = &rule->steps[i - 1];
+        status = take_step(&w, true);
+    }
+    const uint32_t dim = rule->joins->dim;
+    if (status == CKPT_OK && (dim >= one.ndim || one.shape[dim] > CKPT__LAY_PIECES))
+        status = ckpt__fail(err, CKPT_E_MISMATCH, NULL, "there is no dimension %u of at most %d tensors", dim,
+                            (int)CKPT__LAY_PIECES);
+    if (status == CKPT_OK)
+        *out = (size_t)one.shape[dim];
+    ckpt__arena_free(arena);
+    return status;
+}
+
 ckpt_status ckpt__layout_lower(const ckpt__layout_match *m, const ckpt__layout_use *use, const ckpt__lay *in,
                                uint32_t zero, ckpt__arena *arena, ckpt__lay *out, ckpt_error *err)
 {

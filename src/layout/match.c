@@ -265,13 +265,13 @@ static bool count_outputs(matching *x, const ckpt__layout_use *use, size_t *out)
     if (!r->joins || r->joins->kind != CKPT__STEP_STACK || x->m->from == 0)
         return true;
     const ckpt__layout_name *n = &x->names[use->inputs[0]];
-    if (n->ndim <= r->joins->dim || n->shape[r->joins->dim] > (1 << 20)) {
-        wrong(x, r->line, r->column, "'%.*s' has no dimension %u of at most %d tensors", (int)n->name.size,
-              n->name.data, r->joins->dim, 1 << 20);
-        return false;
-    }
-    *out = (size_t)n->shape[r->joins->dim];
-    return true;
+    ckpt_error own = CKPT_ERROR_INIT;
+    ckpt_status status = ckpt__layout_stacked(x->m, use->rule, n, out, &own);
+    if (status == CKPT_E_NO_MEMORY)
+        no_memory(x);
+    else if (status < 0)
+        wrong(x, r->line, r->column, "'%.*s': %s", (int)n->name.size, n->name.data, own.message);
+    return status == CKPT_OK;
 }
 
 static bool name_output(matching *x, size_t number, size_t k, ckpt__captured *with, ckpt__buf *text)

@@ -310,7 +310,8 @@ static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g
 {
     dict d = {0};
     const ckpt_value *own = group_dict(b, g->name);
-    bool ok = true, made = b->m->group_made, named = made || b->m->as || !ckpt__format_of(b->m->from)->bound;
+    bool ok = true, made = b->m->group_made,
+         named = made || b->m->as || b->m->options.layout || !ckpt__format_of(b->m->from)->bound;
     for (size_t i = 0; own && ok && i < own->entry_count; i++) {
         const ckpt_value *key = own->entries[i].key;
         if (key->kind == CKPT_V_STR && !ckpt__str_is(key->text, "params") &&

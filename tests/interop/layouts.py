@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""The presets of --layout: a model of transformers is trained, its checkpoint becomes one of the other program, and a model that computes as that
+program does has the same logits and takes the same next steps, with the moments. Then the way back, which is exact.
+
+torchtitan's rotary embedding turns neighbours, and transformers' the halves of a head: Pairs is the former, with torchtitan's names. Where
+torchtitan is installed, its own converter has to agree. nanoGPT is Linear, where transformers has Conv1D.
+
+Usage: layouts.py ckpt-inspect ckpt-migrate
+"""
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+MIGRATE = os.path.abspath(sys.argv[2])
+os.environ["CKPT_LAYOUTS"] = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "layouts")
+checks = 0
+
+
+def check(good, what):
+    global checks
+    checks += 1
+    if not good:
+        sys.exit(f"not ok: {what}")
+
+
+def migrate(*args, status=0):
+    r = subprocess.run([MIGRATE, "--force", *args], capture_output=True, text=True)
+    check(r.returncode == status, f"{args}: {r.returncode}\n{r.stdout}{r.stderr}")
+    return r.stdout + r.stderr
+
+
+class Pairs(nn.Module):
+    """Llama as torchtitan computes it: parameters under its names, and a rotary embedding of neighbours."""
+
+    def __init__(self, c, like):
+        super().__init__()
+        self.c = c
+        self.names = list(like)
+        self.params = nn.ParameterList([nn.Parameter(like[n].clone()) for n in self.names])
+
+    def load(self, weights):
+        check(set(weights) == set(self.names), f"names: {set(weights) ^ set(self.names)}")
+        for n, p in zip(self.names, self.params):
+            check(p.shape == weights[n].shape, n)
+            p.data.copy_(weights[n])
+
+    def turned(self, x):
+        d = x.shape[-1]
+        freqs = 1.0 / (self.c.rope_parameters["rope_theta"] ** (torch.arange(0, d, 2).float() / d))
+        angle = torch.outer(torch.arange(x.shape[1]).float(), freqs)
+        z = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(z * torch.polar(torch.ones_like(angle), angle)[None, :, None]).flatten(3)
+
+    def norm(self, x, w):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.c.rms_norm_eps) * w
+
+    def forward(self, ids):
+        w, c = dict(zip(self.names, self.params)), self.c
+        b, t, hd = *ids.shape, c.hidden_size // c.num_attention_heads
+        x = F.embedding(ids, w["tok_embeddings.weight"])
+        for i in range(c.num_hidden_layers):
+            p = f"layers.{i}."
+            h = self.norm(x, w[p + "attention_norm.weight"])
+            q, k, v = ((h @ w[p + f"attention.qkv_linear.{n}.weight"].T).view(b, t, -1, hd) for n in ("wq", "wk", "wv"))
+            rep = c.num_attention_heads // c.num_key_value_heads
+            q, k, v = self.turned(q), self.turned(k).repeat_interleave(rep, 2), v.repeat_interleave(rep, 2)
+            a = F.scaled_dot_product_attention(*(y.transpose(1, 2) for y in (q, k, v)), is_causal=True)
+            x = x + a.transpose(1, 2).reshape(b, t, -1) @ w[p + "attention.wo.weight"].T
+            h = self.norm(x, w[p + "ffn_norm.weight"])
+            up = F.silu(h @ w[p + "feed_forward.w1.weight"].T) * (h @ w[p + "feed_forward.w3.weight"].T)
+            x = x + up @ w[p + "feed_forward.w2.weight"].T
+        return self.norm(x, w["norm.weight"]) @ w["lm_head.weight"].T
+
+
+class Nano(nn.Module):
+    """GPT-2 as nanoGPT computes it."""
+
+    def __init__(self, c):
+        super().__init__()
+        e = c.n_embd
+        self.c = c
+
+        def block():
+            return nn.ModuleDict(dict(
+                ln_1=nn.LayerNorm(e), attn=nn.ModuleDict(dict(c_attn=nn.Linear(e, 3 * e), c_proj=nn.Linear(e, e))),
+                ln_2=nn.LayerNorm(e), mlp=nn.ModuleDict(dict(c_fc=nn.Linear(e, 4 * e), c_proj=nn.Linear(4 * e, e)))))
+
+        self.transformer = nn.ModuleDict(dict(
+            wte=nn.Embedding(c.vocab_size, e), wpe=nn.Embedding(c.n_positions, e),
+            h=nn.ModuleList([block() for _ in range(c.n_layer)]), ln_f=nn.LayerNorm(e)))
+        self.lm_head = nn.Linear(e, c.vocab_size, bias=False)
+        self.transformer.wte.weight = self.lm_head.weight
+
+    def forward(self, ids):
+        t, n = self.transformer, self.c.n_head
+        x = t.wte(ids) + t.wpe(torch.arange(ids.shape[1]))
+        for h in t.h:
+            q, k, v = h.attn.c_attn(h.ln_1(x)).split(self.c.n_embd, 2)
+            q, k, v = (y.view(*y.shape[:2], n, -1).transpose(1, 2) for y in (q, k, v))
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + h.attn.c_proj(a.transpose(1, 2).reshape(x.shape))
+            x = x + h.mlp.c_proj(F.gelu(h.mlp.c_fc(h.ln_2(x)), approximate="tanh"))
+        return self.lm_head(t.ln_f(x))
+
+
+def steps(model, opt, n, seed):
+    """So many steps, and their losses."""
+    g, losses = torch.Generator().manual_seed(seed), []
+    for _ in range(n):
+        ids = torch.randint(0, 96, (2, 12), generator=g)
+        out = model(ids)
+        logits = out if isinstance(out, torch.Tensor) else out.logits
+        loss = F.cross_entropy(logits[:, :-1].reshape(-1, 96), ids[:, 1:].reshape(-1))
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def save(model, opt, path):
+    torch.save({"model": model.state_dict(), "optimizer": opt.state_dict(), "step": 3}, path)
+
+
+def same_state(a, b, what):
+    check(a["model"].keys() == b["model"].keys(), what)
+    for k in a["model"]:
+        check(torch.equal(a["model"][k], b["model"][k]), f"{what}: {k}")
+    for i, s in a["optimizer"]["state"].items():
+        for k, v in s.items():
+            check(torch.equal(v, b["optimizer"]["state"][i][k]), f"{what}: state {i} {k}")
+
+
+def ordered(optimizer, names):
+    """The optimizer's state in another order of its parameters: as `names` has them."""
+    group = optimizer["param_groups"][0]
+    of = dict(zip(group["param_names"], group["params"]))
+    state = {i: {k: v.clone() for k, v in optimizer["state"][of[n]].items()} for i, n in enumerate(names)}
+    return {"state": state, "param_groups": [{**group, "params": list(range(len(names)))}]}
+
+
+def next_steps(there, here, here_opt, there_opt, what):
+    ids = torch.randint(0, 96, (2, 12), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        diff = (there(ids) - here(ids).logits).abs().max().item()
+    check(diff < 1e-5, f"{what}: logits differ by {diff}")
+    a, b = steps(here, here_opt, 4, 9), steps(there, there_opt, 4, 9)
+    check(max(abs(x - y) for x, y in zip(a, b)) < 2e-5, f"{what}: losses {a} and {b}")
+    check(a[-1] != a[0], f"{what}: nothing was learned")
+
+
+def ask_torchtitan(hf, made):
+    """Its converter's table of names and its turning, taken out of its source: torchtitan itself wants more than a CPU has."""
+    spec = importlib.util.find_spec("torchtitan")
+    if not spec:
+        print("# torchtitan is not installed: its converter was not asked")
+        return
+    file = os.path.join(os.path.dirname(spec.origin or list(spec.submodule_search_locations)[0] + "/x"),
+                        "models/llama3/state_dict_adapter.py")
+    found = {}
+    for node in ast.walk(ast.parse(open(file).read())):
+        if isinstance(node, ast.FunctionDef) and node.name == "_reverse_permute":
+            exec(compile(ast.Module([node], []), file, "exec"), found)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "self.from_hf_map":
+            found["names"] = ast.literal_eval(node.value)
+    asked = 0
+    for name, value in hf.items():
+        parts = name.split(".")
+        layer = next((p for p in parts if p.isdigit()), None)
+        want = found["names"][".".join("{}" if p.isdigit() else p for p in parts)].format(layer)
+        for key, heads in (("q_proj", 4), ("k_proj", 2)):
+            if key in name:
+                value = found["_reverse_permute"](None, value, heads)
+        check(torch.equal(made[want], value), f"torchtitan's own converter: {name}")
+        asked += 1
+    check(asked == len(made), "as many tensors as torchtitan has")
+    print(f"# torchtitan's own converter agrees: {asked} tensors")
+
+
+def llama(d):
+    c = LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, tie_word_embeddings=False)
+    torch.manual_seed(1)
+    m = LlamaForCausalLM(c)
+    opt = adamw(m)
+    steps(m, opt, 3, 2)
+    hf, titan, back = d + "/hf.pt", d + "/titan.pt", d + "/back.pt"
+    save(m, opt, hf)
+    text = migrate("--layout", "llama", "--to", "torch", hf, titan, status=2)
+    check("--var heads=NUMBER" in text, f"what is missing is said: {text}")
+    layout = ["--layout", "llama", "--var", "heads=4"]
+    migrate(*layout, "--verify", "--to", "torch", hf, titan)
+    t = torch.load(titan)
+    ask_torchtitan(m.state_dict(), t["model"])
+    there = Pairs(c, t["model"])
+    there.load(t["model"])
+    there_opt = adamw(there)
+    there_opt.load_state_dict(ordered(t["optimizer"], there.names))
+    migrate(*layout, "--to", "torch", titan, back)
+    same_state(torch.load(hf), torch.load(back), "llama, there and back")
+    for to in ("ckpt", "dcp", "universal"):
+        migrate(*layout, "--verify", "--to", to, hf, f"{d}/{to}")
+        migrate(*layout, "--to", "torch", f"{d}/{to}", back)
+        same_state(torch.load(hf), torch.load(back), f"llama by {to}")
+    next_steps(there, m, opt, there_opt, "llama")
+
+
+def gpt2(d):
+    c = GPT2Config(vocab_size=96, n_positions=16, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
+                   attn_pdrop=0, bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(2)
+    m = GPT2LMHeadModel(c)
+    opt = adamw(m)
+    steps(m, opt, 3, 3)
+    hf, nano, back = d + "/g.pt", d + "/n.pt", d + "/b.pt"
+    save(m, opt, hf)
+    migrate("--layout", "gpt2", "--verify", "--to", "torch", hf, nano)
+    t = torch.load(nano)
+    there = Nano(c)
+    there.load_state_dict(t["model"])
+    there_opt = adamw(there)
+    there_opt.load_state_dict(ordered(t["optimizer"], [n for n, _ in there.named_parameters()]))
+    migrate("--layout", "gpt2", "--to", "torch", nano, back)
+    same_state(torch.load(hf), torch.load(back), "gpt2, there and back")
+    next_steps(there, m, opt, there_opt, "gpt2")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    llama(folder)
+    gpt2(folder)
+print(f"layouts: {checks} checks")
