@@ -21,7 +21,7 @@ class Ours:
     """One line in, the seconds of that job out."""
 
     def __init__(self, program, path, mib, kib=None):
-        command = [program, path, str(mib)] + ([str(kib)] if kib else [])
+        command = [program, path, str(mib), *map(str, kib if isinstance(kib, tuple) else (kib,) if kib else ())]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.build = self.process.stdout.readline().strip()
 

@@ -1,6 +1,7 @@
-/* ckpt_bench.c - one competitor of bench/bench.py and bench/restore.py: reads the name of a job from standard input, does it, and answers with
- * the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. */
+/* ckpt_bench.c - one competitor of bench/bench.py, bench/restore.py and bench/gpu.py: reads the name of a job from standard input, does it, and
+ * answers with the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. */
 #include <ckpt/ckpt.h>
+#include "gpu.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@ enum { BLOCK = 8 << 20, TENSOR_KIB = 16 << 10, MAX_TENSORS = 1 << 20 };
 
 typedef struct job {
     const char *path;
-    char *memory;
+    char *memory;               /* of the host, or of the GPU */
+    gpu *gpu;                   /* NULL: the tensors are in host memory */
     size_t size, count, tensor; /* bytes; tensors; bytes of one */
     ckpt_state *state;
 } job;
@@ -83,6 +85,8 @@ static void verify(job *j)
 
 static void plain_write(job *j, bool sync)
 {
+    if (j->gpu)
+        die("a plain write is of host memory", NULL);
     int fd = open(j->path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     for (size_t at = 0; fd >= 0 && at < j->size;) {
         ssize_t n = write(fd, j->memory + at, j->size - at < BLOCK ? j->size - at : BLOCK);
@@ -104,6 +108,8 @@ static void write_cached(job *j)
 
 static void plain_read(job *j)
 {
+    if (j->gpu)
+        die("a plain read is into host memory", NULL);
     int fd = open(j->path, O_RDONLY);
     for (size_t at = 0; fd >= 0 && at < j->size;) {
         ssize_t n = read(fd, j->memory + at, j->size - at < BLOCK ? j->size - at : BLOCK);
@@ -167,6 +173,7 @@ static void bind(job *j)
     arena.nbytes = j->size;
     arena.dtype = CKPT_F32;
     arena.role = CKPT_ROLE_PARAM;
+    arena.device = j->gpu ? ckpt_cuda(gpu_ordinal(j->gpu)) : ckpt_cpu();
     j->state = ckpt_state_new();
     if (!j->state || ckpt_state_arena(j->state, &arena, entries, j->count, &err) < 0)
         die("state", &err);
@@ -174,14 +181,38 @@ static void bind(job *j)
     free(names);
 }
 
+/* Bytes that no compression shortens, in host memory or on the GPU. */
+static void fill(job *j)
+{
+    enum { PIECE = 64 << 20 };
+    char *host = j->gpu ? gpu_host_alloc(j->gpu, PIECE) : j->memory;
+    uint64_t x = 88172645463325252u;
+    for (size_t at = 0; at < j->size;) {
+        size_t n = j->gpu && j->size - at > PIECE ? PIECE : j->size - at;
+        for (size_t i = 0; i < n / 8; i++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            ((uint64_t *)(void *)host)[i] = x;
+        }
+        if (j->gpu) {
+            gpu_upload(j->gpu, j->memory + at, host, n);
+            gpu_wait(j->gpu);
+        }
+        at += n;
+    }
+    if (j->gpu)
+        gpu_host_free(j->gpu, host);
+}
+
 int main(int argc, char **argv)
 {
     job j = {0};
-    long mib = argc >= 3 ? strtol(argv[2], NULL, 10) : 0, kib = argc == 4 ? strtol(argv[3], NULL, 10) : TENSOR_KIB;
-    if (argc > 4 || mib < 1 || mib > 1 << 20 || kib < 1 || kib > mib << 10 || (mib << 10) / kib > MAX_TENSORS) {
+    bool cuda = argc == 5 && strcmp(argv[4], "cuda") == 0;
+    long mib = argc >= 3 ? strtol(argv[2], NULL, 10) : 0, kib = argc >= 4 ? strtol(argv[3], NULL, 10) : TENSOR_KIB;
+    if (argc > 4 + cuda || mib < 1 || mib > 1 << 20 || kib < 1 || kib > mib << 10 || (mib << 10) / kib > MAX_TENSORS) {
         fprintf(
             stderr,
-            "usage: ckpt_bench FILE MIB [KIB]    (FILE is written; MIB in all, a tensor has KIB: %d; at most %d tensors)\n",
+            "usage: ckpt_bench FILE MIB [KIB [cuda]]\n"
+            "FILE is written; MIB in all, a tensor has KIB: %d; at most %d tensors; cuda: they are on the first GPU\n",
             TENSOR_KIB, MAX_TENSORS);
         return 2;
     }
@@ -189,18 +220,19 @@ int main(int argc, char **argv)
     j.tensor = (size_t)kib << 10;
     j.count = ((size_t)mib << 20) / j.tensor;
     j.size = j.count * j.tensor;
-    if (!(j.memory = aligned_alloc(4096, j.size)))
+    j.gpu = cuda ? gpu_open(0) : NULL;
+    if (!(j.memory = cuda ? gpu_alloc(j.gpu, j.size) : aligned_alloc(4096, j.size)))
         die("memory", NULL);
-    uint64_t x = 88172645463325252u;
-    for (size_t i = 0; i < j.size / 8; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        ((uint64_t *)(void *)j.memory)[i] = x;
-    }
+    fill(&j);
     bind(&j);
     printf("%s\n", ckpt_build_info());
     fflush(stdout);
     int status = serve(&j);
     ckpt_state_free(j.state);
-    free(j.memory);
+    if (cuda)
+        gpu_free(j.gpu, j.memory);
+    else
+        free(j.memory);
+    gpu_close(j.gpu);
     return status;
 }

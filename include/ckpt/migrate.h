@@ -115,7 +115,7 @@ typedef struct ckpt_migrate_row {
     ckpt_str tag, from_tag; /* device tags, in the target and in the source; data NULL: none */
     ckpt_str layout;        /* "sparse_coo", ...; data NULL: dense */
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
-                             * "counted" "rank-state" "dead-state" "tied" "in-structure" "in-header" "lost" */
+                             * "counted" "rank-state" "dead-state" "stacked" "tied" "in-structure" "in-header" "lost" */
     const char *why;        /* in words; NULL: it is written */
     const char
         *storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "resolved"; NULL: it
@@ -150,9 +150,9 @@ typedef struct ckpt_migrate_options {
     bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    const char *
-        to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate", "llmc", "ckpt-run",
-                                   * "same" (as the source, which may be a directory of a framework's); NULL: ckpt */
+    const char *to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate",
+                     * "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a framework's);
+                     * NULL: ckpt */
     uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
     bool lossy;              /* what the target cannot hold may be left out */
     bool force;              /* an existing target is replaced */
@@ -222,13 +222,11 @@ typedef struct ckpt_migrate_options {
         merge_adapter; /* a folder of PEFT with a LoRA adapter, which is merged into the weights as merge_and_unload does it on
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
-    uint32_t
-        target_world; /* dcp, llmc, ckpt-run: so many ranks have a file each; 0: as many as saved the source, else 1 */
+    uint32_t target_world; /* dcp, torch-dist, llmc, ckpt-run: so many ranks; 0: as many as saved the source, else 1 */
     const char *const *shard;
     size_t
-        shard_count; /* globs over names of the model's tensors: each rank of a run has some rows of such a tensor, and of
-                         * its states of that shape. Of a source that is the ranks' directories they are joined, in the order of
-                         * the ranks; for a target "ckpt-run" they are cut */
+        shard_count; /* globs over names of the model's tensors: each rank of a run has rows of these. They are joined
+                         * in the order of the ranks, and cut for a target "ckpt-run" */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

@@ -24,4 +24,20 @@ typedef struct ckpt__payload {
 ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
                                const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
                                ckpt_error *err);
+
+/* ---- a recipe step by step, so that several files can be written at a time, by turns */
+typedef struct ckpt__recipe_writer ckpt__recipe_writer;
+/* What the caller is told of files that are written by turns: bytes of all of them. */
+typedef struct ckpt__write_progress {
+    const ckpt_progress *to; /* borrowed; NULL: nobody is told */
+    uint64_t done, total;    /* bytes */
+} ckpt__write_progress;
+/* All but `out` is borrowed until it is freed, which the caller does also after an error. */
+ckpt_status ckpt__recipe_writer_open(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                                     ckpt__write_progress *progress, ckpt__recipe_writer **out, ckpt_error *err);
+ckpt_status ckpt__recipe_writer_to(ckpt__recipe_writer *w,
+                                   size_t segments); /* so many of its segments are put by then */
+ckpt_status ckpt__recipe_writer_finish(ckpt__recipe_writer *w,
+                                       uint32_t *crc); /* the others, and what comes last; crc as above */
+void ckpt__recipe_writer_free(ckpt__recipe_writer *w);
 #endif

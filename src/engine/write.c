@@ -17,26 +17,28 @@ typedef struct block {
 /* One recipe that is written. With blocks of 256 bytes, a DEFERRED segment of 100 bytes and a PAYLOAD of 300, block
  * 0 holds the deferred bytes and 156 of the payload: it waits, and it is kept as a copy (partly). Block 1 has offset
  * 256 and 144 bytes, and is written at once. Then finish() fills the segment in, and block 0 is written. */
-typedef struct writer {
-    ckpt__recipe *recipe; /* borrowed, as are the payload, the sink, the progress (NULL: none) and the error */
+typedef struct ckpt__recipe_writer {
+    ckpt__recipe *recipe; /* borrowed, as are the payload, the sink, and the error */
     const ckpt__payload *payload;
     ckpt__sink *sink;
     ckpt__pump *pump; /* owned */
-    const ckpt_progress *progress;
-    uint64_t before, total; /* bytes, for the progress callback: done before this recipe; in all */
-    unsigned char *data;    /* the block that is being filled; the pump's */
-    size_t capacity, used;  /* bytes of it */
-    bool waits, partly;     /* it holds bytes that are not final yet; it holds others too */
-    uint64_t offset;        /* of the block in the file */
-    block *waiting;         /* heap, owned: blocks that wait: written last; NULL: none */
-    uint32_t *crcs;         /* heap, owned: of each segment */
-    ckpt__buf made;         /* owned: the bytes of a segment that is computed */
+    ckpt__write_progress *progress;
+    size_t next;           /* segments that are put */
+    unsigned char *data;   /* the block that is being filled; the pump's */
+    size_t capacity, used; /* bytes of it */
+    bool waits, partly;    /* it holds bytes that are not final yet; it holds others too */
+    uint64_t offset;       /* of the block in the file */
+    block *waiting;        /* heap, owned: blocks that wait: written last; NULL: none */
+    uint32_t *crcs;        /* heap, owned: of each segment */
+    ckpt__buf made;        /* owned: the bytes of a segment that is computed */
     ckpt_error *err;
 } writer;
 
-static ckpt_status report_progress(writer *w)
+static ckpt_status report_progress(writer *w, size_t bytes)
 {
-    if (w->progress && w->progress->fn && w->progress->fn(w->progress->ctx, w->before + w->offset, w->total))
+    ckpt__write_progress *p = w->progress;
+    p->done += bytes;
+    if (p->to && p->to->fn && p->to->fn(p->to->ctx, p->done, p->total))
         return ckpt__fail(w->err, CKPT_E_CANCELLED, "", "cancelled by the progress callback");
     return CKPT_OK;
 }
@@ -51,6 +53,7 @@ static ckpt_status next_block(writer *w)
 
 static ckpt_status flush(writer *w)
 {
+    const size_t bytes = w->used;
     ckpt_status status = CKPT_OK;
     if (w->used == 0)
         return CKPT_OK;
@@ -73,7 +76,7 @@ static ckpt_status flush(writer *w)
     if (status == CKPT_OK && !w->waits)
         status = next_block(w);
     w->waits = w->partly = false;
-    return status == CKPT_OK ? report_progress(w) : status;
+    return status == CKPT_OK ? report_progress(w, bytes) : status;
 }
 
 /* As much at a time as a core's cache holds twice: the checksum then reads what was just written from there, and not from
@@ -96,7 +99,9 @@ static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
     }
     for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
         size_t room = w->capacity - w->used;
-        size_t tile = w->payload->tile ? w->payload->tile : TILE, most = room < tile ? room : tile;
+        size_t tile = w->payload->tile ? w->payload->tile : TILE, most = tile - (size_t)(at % tile);
+        most = room < most ? room
+                           : most; /* where a block ends within an element, only that one is asked for in two parts */
         size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
         unsigned char *to = w->data + w->used;
         if (bytes)
@@ -151,45 +156,71 @@ static ckpt_status finish(writer *w)
     return status;
 }
 
-ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
-                               const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
-                               ckpt_error *err)
+ckpt_status ckpt__recipe_writer_open(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                                     ckpt__write_progress *progress, ckpt__recipe_writer **out, ckpt_error *err)
 {
-    writer w = {.recipe = recipe,
-                .payload = payload,
-                .sink = sink,
-                .progress = progress,
-                .before = done_before,
-                .total = total,
-                .err = err};
-    w.capacity = payload->block ? payload->block : CKPT__BLOCK;
-    if (recipe->size < w.capacity)
-        w.capacity = (size_t)recipe->size;
-    w.crcs = calloc(recipe->count + 1, sizeof *w.crcs);
-    ckpt_status status = w.crcs ? ckpt__pump_new(sink, w.capacity, recipe->size, payload->alone, &w.pump, err)
-                                : ckpt__fail_memory(err, "checksums", recipe->count * sizeof *w.crcs);
+    writer *w = *out = calloc(1, sizeof *w);
+    if (!w)
+        return ckpt__fail_memory(err, "a file's blocks", sizeof *w);
+    *w = (writer){.recipe = recipe, .payload = payload, .sink = sink, .progress = progress, .err = err};
+    w->capacity = payload->block ? payload->block : CKPT__BLOCK;
+    if (recipe->size < w->capacity)
+        w->capacity = (size_t)recipe->size;
+    w->crcs = calloc(recipe->count + 1, sizeof *w->crcs);
+    ckpt_status status = w->crcs ? ckpt__pump_new(sink, w->capacity, recipe->size, payload->alone, &w->pump, err)
+                                 : ckpt__fail_memory(err, "checksums", recipe->count * sizeof *w->crcs);
+    return status == CKPT_OK ? next_block(w) : status;
+}
+
+ckpt_status ckpt__recipe_writer_to(ckpt__recipe_writer *w, size_t segments)
+{
+    ckpt_status status = CKPT_OK;
+    for (; status == CKPT_OK && w->next < segments && w->next < w->recipe->count; w->next++)
+        status = put_segment(w, w->next, &w->crcs[w->next]);
+    return status;
+}
+
+ckpt_status ckpt__recipe_writer_finish(ckpt__recipe_writer *w, uint32_t *crc)
+{
+    ckpt_status status = ckpt__recipe_writer_to(w, w->recipe->count);
     if (status == CKPT_OK)
-        status = next_block(&w);
-    for (size_t i = 0; status == CKPT_OK && i < recipe->count; i++)
-        status = put_segment(&w, i, &w.crcs[i]);
+        status = flush(w);
     if (status == CKPT_OK)
-        status = flush(&w);
+        status = ckpt__pump_drain(w->pump, w->err);
     if (status == CKPT_OK)
-        status = ckpt__pump_drain(w.pump, err);
-    if (status == CKPT_OK)
-        status = finish(&w);
+        status = finish(w);
     if (status == CKPT_OK && crc) {
         *crc = 0;
-        for (size_t i = 0; i < recipe->count; i++)
-            *crc = ckpt__crc32_combine(*crc, w.crcs[i], recipe->segments[i].size);
+        for (size_t i = 0; i < w->recipe->count; i++)
+            *crc = ckpt__crc32_combine(*crc, w->crcs[i], w->recipe->segments[i].size);
     }
-    for (block *b = w.waiting, *next; b; b = next) {
+    return status;
+}
+
+void ckpt__recipe_writer_free(ckpt__recipe_writer *w)
+{
+    if (!w)
+        return;
+    for (block *b = w->waiting, *next; b; b = next) {
         next = b->next;
         free(b->data);
         free(b);
     }
-    ckpt__pump_free(w.pump);
-    ckpt__buf_free(&w.made);
-    free(w.crcs);
+    ckpt__pump_free(w->pump);
+    ckpt__buf_free(&w->made);
+    free(w->crcs);
+    free(w);
+}
+
+ckpt_status ckpt__write_recipe(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
+                               const ckpt_progress *progress, uint64_t done_before, uint64_t total, uint32_t *crc,
+                               ckpt_error *err)
+{
+    ckpt__write_progress told = {progress, done_before, total};
+    ckpt__recipe_writer *w = NULL;
+    ckpt_status status = ckpt__recipe_writer_open(recipe, payload, sink, &told, &w, err);
+    if (status == CKPT_OK)
+        status = ckpt__recipe_writer_finish(w, crc);
+    ckpt__recipe_writer_free(w);
     return status;
 }

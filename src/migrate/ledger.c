@@ -31,6 +31,7 @@ static const struct {
              {"counted", "it says how many parameters there are, as the groups do"},
              {"rank-state", "it is of one rank of several, and --rank-state leaves it out"},
              {"dead-state", "its parameter is in no group"},
+             {"stacked", "another tensor that is written has it, as one of the model's layers, or a value does"},
              {"tied", "it is another name of a tensor that is written"},
              {"in-structure", "it is not dense: the structure of the torch file has it, and its parts are written"},
              {"in-header", "the target says the step once for all parameters"},

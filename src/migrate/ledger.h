@@ -4,7 +4,7 @@
 #define CKPT_MIGRATE_LEDGER_H
 #include "model/index.h"
 
-/* What becomes of a tensor. Those from DROPPED to DEAD_STATE stay behind, and their order says so (ckpt__stays_behind). */
+/* What becomes of a tensor. Those from DROPPED to STACKED stay behind, and their order says so (ckpt__stays_behind). */
 typedef enum ckpt__fate {
     CKPT__FATE_GOES,          /* it is written */
     CKPT__FATE_DROPPED,       /* stays behind: --drop, or not among --tensor, --role and --device (select.c) */
@@ -14,7 +14,8 @@ typedef enum ckpt__fate {
     CKPT__FATE_COUNTED, /* likewise: how many parameters libtorch's optimizer has, which its groups say (naming.c, libtorch.c) */
     CKPT__FATE_RANK_STATE, /* likewise: --rank-state, it is of one rank of several (rank_edit.c) */
     CKPT__FATE_DEAD_STATE, /* likewise: a state of a parameter that no group has (libtorch.c) */
-    CKPT__FATE_TIED,       /* another name of a tensor that is written, which transformers ties again (out.c) */
+    CKPT__FATE_STACKED, /* likewise: another tensor that is written has it, as one of its layers; or a value does (stack.c) */
+    CKPT__FATE_TIED,         /* another name of a tensor that is written, which transformers ties again (out.c) */
     CKPT__FATE_IN_STRUCTURE, /* not dense: in what a native file keeps of a torch file, with its parts as tensors (place.c) */
     CKPT__FATE_IN_HEADER, /* a step, which the target says once for all parameters (to_llmc.c) */
     CKPT__FATE_LOST       /* its file cannot hold it, and a finding "lost" says so (place.c, out.c) */

@@ -14,6 +14,7 @@
 #include "examine/steps.h"
 #include "format/table.h"
 #include "migrate/adapter.h"
+#include "migrate/megatron.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
 #include "migrate/rules.h"
@@ -112,18 +113,21 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_find_ties(m, err);
     if (status == CKPT_OK)
         status = ckpt__edits_close_holes(m->edits, m->from->root, &m->from->root, err);
-    if (status == CKPT_OK && !m->same)
+    if (status == CKPT_OK && !m->same && !ckpt__is_torch_dist(m))
         status = ckpt__migrate_one_rank(m, err);
     if (status == CKPT_OK && (torch || renames))
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && torch && !m->named_script && !o->weights_only)
         status = ckpt__migrate_libtorch(m, err);
-    if (status == CKPT_OK && m->torch && !m->same && !o->weights_only && ckpt__format_of(m->from)->canonical)
+    if (status == CKPT_OK && m->torch && !m->same && !ckpt__is_torch_dist(m) && !o->weights_only &&
+        ckpt__format_of(m->from)->canonical)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
     if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN) && !o->weights_only)
         status = ckpt__resume_step(m, err);
+    if (status == CKPT_OK && ckpt__is_torch_dist(m))
+        status = ckpt__megatron_ready(m, err);
     return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }
 

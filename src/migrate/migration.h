@@ -37,9 +37,12 @@
  *   flat.c             the tensors as one dict, {name: tensor}
  *   root.c             the target's value tree
  *   to_canonical.c     a torch file's tree under canonical names (to_canonical.h)
+ *   keep_megatron.c    a checkpoint of megatron-core from a checkpoint of megatron-core
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
+ *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
+ *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
  *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
@@ -49,6 +52,7 @@
  *   to_llmc.c          a step of llm.c, for any number of ranks (to_llmc.h)
  *   to_llmc_ranks.c    what each of those has for itself
  *   out.c              writing a file, or a directory of shards (out.h)
+ *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   as_folder.c        --to same: a directory that its own program reads again
  *   same_shards.c      --to same: shards that stay away, and their index (same.h)
@@ -84,6 +88,7 @@ typedef enum ckpt__as {
     CKPT__AS_UNIVERSAL, /* to_universal.c */
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
+    CKPT__AS_TORCH_DIST, /* to_megatron.c */
     CKPT__AS_RUN,        /* to_run.c: `torch` is not true */
     CKPT__AS_LLMC,       /* to_llmc.c: `torch` is not true; of weights alone it is one file */
 } ckpt__as;
@@ -168,6 +173,8 @@ typedef struct ckpt__migration {
     const ckpt_value *root; /* borrowed: the value tree that is written; NULL: none */
     ckpt__buf kept;         /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
+    int64_t common_step;    /* a torch-dist target: the step that all parameters have; -1: none says it */
+    size_t step_tensor;     /* likewise: it as a tensor of the source; SIZE_MAX: there is none */
     ckpt__rank_file_name *rank_files; /* in the arena of `from`; NULL: none */
     size_t rank_file_count;
     size_t *chosen, chosen_count; /* heap: numbers of the tensors that are written, in the order of the target's
@@ -204,6 +211,16 @@ static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
 {
     return m->as == CKPT__AS_DCP && m->tree && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
            !m->options.weights_only;
+}
+/* Is a checkpoint of megatron-core written, cut for any number of ranks as well? */
+static inline bool ckpt__is_torch_dist(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_TORCH_DIST;
+}
+/* Is the source one, too? It keeps its own keys and values. */
+static inline bool ckpt__keeps_megatron(const ckpt__migration *m)
+{
+    return ckpt__is_torch_dist(m) && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_TORCH_DIST;
 }
 /* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
 static inline bool ckpt__is_trainers(const ckpt__migration *m)

@@ -114,6 +114,7 @@ static ckpt__as as_of(const char *to)
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
                 {"accelerate", CKPT__AS_ACCELERATE},
+                {"torch-dist", CKPT__AS_TORCH_DIST},
                 {"ckpt-run", CKPT__AS_RUN},
                 {"llmc", CKPT__AS_LLMC}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -135,7 +136,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
                                   : m->as && m->as != CKPT__AS_LLMC ? "torch"
                                                                     : m->to);
     m->torch = m->format && m->format->torch_loads;
-    if (m->as && !ckpt__is_dcp(m) && m->as != CKPT__AS_LLMC && m->options.weights_only)
+    if (m->as && !ckpt__is_dcp(m) && !ckpt__is_torch_dist(m) && m->as != CKPT__AS_LLMC && m->options.weights_only)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
     if (m->format && (m->format->write || m->as == CKPT__AS_LLMC))
@@ -143,8 +144,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     return ckpt__fail(
         err, CKPT_E_UNSUPPORTED, m->dst,
         m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, llmc and ckpt-run"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, llmc, ckpt-run and same",
+            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, torch-dist, llmc and ckpt-run"
+            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, torch-dist, llmc, ckpt-run and same",
         m->to);
 }
 

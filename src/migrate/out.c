@@ -3,6 +3,7 @@
  * (transformers/modeling_utils.py, huggingface_hub/serialization). */
 #include "migrate/out.h"
 #include "migrate/adapter.h"
+#include "migrate/megatron.h"
 #include "migrate/resume.h"
 #include "migrate/to_run.h"
 #include "migrate/torch.h"
@@ -444,8 +445,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
         status = ckpt__sink_room(folder, m->total / (m->options.verify ? 2 : 1), w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
-    for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
-        status = write_shard(w, &w->files[i], folder, payload);
+    for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
+        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        n = turns > 1 ? turns : 1;
+        status =
+            turns > 1 ? ckpt__write_turns(w, i, n, folder, payload) : write_shard(w, &w->files[i], folder, payload);
+    }
     if (status == CKPT_OK && folder)
         status = finish(w, folder);
     else if (status < 0)
@@ -523,6 +528,7 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = m->same                       ? ckpt__same_files(&w)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
+                 : ckpt__is_torch_dist(m)      ? ckpt__megatron_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
                  : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
                  : m->as == CKPT__AS_RUN       ? ckpt__run_files(&w)

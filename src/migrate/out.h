@@ -91,6 +91,12 @@ ckpt_status ckpt__dcp_files(ckpt__out *w);
 /* The model, a state of each rank, and the mark that all are whole; with --weights-only the model alone. A target that llm.c could not
  * go on from is refused. */
 ckpt_status ckpt__llmc_files(ckpt__out *w);
+/* ---- turns.c */
+
+/* How many files from `first` on are written by turns, since they have ranges of the same tensors; 0: that one has none. */
+size_t ckpt__turns_count(const ckpt__out *w, size_t first);
+ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
+                              const ckpt__payload *payload);
 
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);

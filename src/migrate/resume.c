@@ -410,3 +410,14 @@ ckpt_status ckpt__lose(ckpt__migration *m, ckpt_error *err, const char *format, 
                ? CKPT_OK
                : ckpt__migration_no_memory(err);
 }
+
+/* ---- devices */
+
+void ckpt__tag_as_host(const ckpt__migration *m)
+{
+    for (size_t i = 0; !m->map && i < m->index->tensor_count; i++)
+        if (!ckpt__has_no_bytes(&m->index->tensors[i]))
+            m->index->tensors[i].info.device = ckpt__s("cpu");
+    for (size_t i = 0; !m->map && i < m->index->storage_count; i++)
+        m->index->storages[i].device = ckpt__s("cpu");
+}

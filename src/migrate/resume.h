@@ -62,6 +62,9 @@ const ckpt_value *ckpt__settings_of(ckpt__arena *a, const ckpt_value *group);
 ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer, ckpt_error *err);
 /* The scheduler's dict, as programs call it; NULL: there is none. */
 const ckpt_value *ckpt__scheduler_of(const ckpt_value *root);
+/* Tags name devices of the job that saved: each rank takes its part of each file to its own. Where no map says otherwise, the target's
+ * say cpu. */
+void ckpt__tag_as_host(const ckpt__migration *m);
 /* "a, b and 3 more" */
 void ckpt__put_name(ckpt__buf *b, size_t number, ckpt_str name);
 ckpt_status ckpt__lose(ckpt__migration *m, ckpt_error *err, const char *format, ...) CKPT__PRINTF(3, 4);

@@ -30,6 +30,10 @@ static ckpt_status weights_dict(ckpt__migration *m, const ckpt_value **out, ckpt
 
 static ckpt_status torch_root(ckpt__migration *m, ckpt_error *err)
 {
+    if (ckpt__keeps_megatron(m)) {
+        m->root = m->from->root;
+        return CKPT_OK;
+    }
     if (m->options.weights_only)
         return weights_dict(m, &m->root, err);
     if (m->remade || (m->as && m->tree && !ckpt__keeps_dcp(m) && !ckpt__by_position(m))) {

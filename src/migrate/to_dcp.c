@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "format/dcp/write.h"
 #include "format/table.h"
+#include "migrate/megatron.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
 #include "migrate/torch.h"
@@ -227,7 +228,7 @@ static ckpt_status add_list(ckpt__out *w, ckpt__buf *list)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__dcp_files(ckpt__out *w)
+static ckpt_status put_files(ckpt__out *w, const ckpt_value *root)
 {
     ckpt__migration *m = w->m;
     uint32_t ranks = 1;
@@ -237,7 +238,7 @@ ckpt_status ckpt__dcp_files(ckpt__out *w)
                                    .edits = m->edits,
                                    .tensors = m->chosen,
                                    .count = m->chosen_count,
-                                   .root = m->root,
+                                   .root = root,
                                    .step = -1,
                                    .lost = m->lost};
     ckpt_status status = ranks_of(m, &ranks, w->err);
@@ -246,14 +247,25 @@ ckpt_status ckpt__dcp_files(ckpt__out *w)
         status = ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK)
         status = m->as == CKPT__AS_DCP_HF ? ckpt__dcp_write_shards(&q, ranks, recipes, w->err)
+                 : ckpt__is_torch_dist(m) ? ckpt__dcp_write_records(&q, ranks, recipes, &list, w->err)
                                           : ckpt__dcp_write(&q, ranks, recipes, &list, w->err);
     if (status == CKPT_OK)
         status = add_files(w, recipes, ranks);
-    if (status == CKPT_OK && m->as == CKPT__AS_DCP)
+    if (status == CKPT_OK && m->as != CKPT__AS_DCP_HF)
         status = add_list(w, &list);
     for (uint32_t r = 0; recipes && r < ranks; r++)
         ckpt__recipe_free(recipes[r]);
     free(recipes);
     ckpt__buf_free(&list);
     return status;
+}
+
+ckpt_status ckpt__dcp_files(ckpt__out *w)
+{
+    return put_files(w, w->m->root);
+}
+
+ckpt_status ckpt__dcp_records_files(ckpt__out *w, const ckpt_value *root)
+{
+    return put_files(w, root);
 }

@@ -506,16 +506,6 @@ static ckpt_status say_left(universal *u)
     return status;
 }
 
-/* Tags name devices of the job that saved. Each rank takes its part of each file to its own. */
-static void tag_as_host(const ckpt__migration *m)
-{
-    for (size_t i = 0; !m->map && i < m->index->tensor_count; i++)
-        if (!ckpt__has_no_bytes(&m->index->tensors[i]))
-            m->index->tensors[i].info.device = ckpt__s("cpu");
-    for (size_t i = 0; !m->map && i < m->index->storage_count; i++)
-        m->index->storages[i].device = ckpt__s("cpu");
-}
-
 static ckpt_status write_latest(universal *u, ckpt_str tag)
 {
     ckpt__out_file *f = ckpt__out_add(u->w, "latest_universal");
@@ -538,7 +528,7 @@ ckpt_status ckpt__universal_files(ckpt__out *w)
     if (status == CKPT_OK) {
         snprintf(name, sizeof name, "global_step%lld_universal", (long long)u.step);
         tag = ckpt__arena_str(u.arena, name, strlen(name));
-        tag_as_host(u.m);
+        ckpt__tag_as_host(u.m);
         status = add_folder(&u, tag);
     }
     if (status == CKPT_OK)

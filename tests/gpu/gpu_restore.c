@@ -51,6 +51,7 @@ int main(void)
     check("bytes go round: cpu, cuda:0, cuda:1, cpu", n, 2, round_trips, (int[]){-1, 0, 1, -1, 1, 0, -2});
     check("maps send tensors where they say", n, 2, maps, NULL);
     check("step goes where the optimizer needs it; the guard", n, 1, policy, NULL);
+    check("a tensor that is bound on another device than the map's", n, 2, bound_elsewhere, NULL);
     check("four ranks, one read", n, 4, ranks, NULL);
     check("a new head moves too", n, 2, new_head, NULL);
     check("work queued on the trainer's stream", n, 1, queued_copies, &(int){1});

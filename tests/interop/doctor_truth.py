@@ -11,7 +11,8 @@ from the GPU in each step than an unbroken run. Beside it the flags after the lo
 findings that the situation is about must be there. A situation that cannot be run here is "not run", never equal; a
 difference counts as right only with a row in truth_explained.py that says why. The old torch is that of $CKPT_OLD_PYTHON,
 else of /usr/bin/python3. CKPT_TRUTH_KEEP=FOLDER keeps the files and what was seen (seen.json);
-CKPT_TRUTH_ONLY=TEXT takes the situations whose name holds it. The last line is "N passed, N failed, N skipped"."""
+CKPT_TRUTH_ONLY=TEXT takes the situations whose name holds it. CKPT_TRUTH_GPU=real takes the cases on a GPU alone and runs them on the first GPU of this
+machine (tests/gpu/run.sh); one that needs two GPUs is not run there. The last line is "N passed, N failed, N skipped"."""
 import collections
 import concurrent.futures
 import json
@@ -29,6 +30,7 @@ from truth_tools import Row, claimed_devices, tagged
 OLD = os.environ.get("CKPT_OLD_PYTHON", "/usr/bin/python3")
 KEEP = os.environ.get("CKPT_TRUTH_KEEP") and os.path.abspath(os.environ["CKPT_TRUTH_KEEP"])
 ONLY = os.environ.get("CKPT_TRUTH_ONLY", "")
+REAL = os.environ.get("CKPT_TRUTH_GPU") == "real"
 LABELS = {"new": "torch", "new-gpu": "torch, GPU", "old": "old torch", "old-gpu": "old torch, GPU", "lightning": "Lightning",
           "accelerate": "accelerate", "hf-trainer": "HF Trainer", "bitsandbytes": "torch, bitsandbytes", "cpp": "libtorch in C++",
           "ckpt": "ckpt_restore", "ckpt-gpu": "ckpt_restore, GPU"}
@@ -74,7 +76,7 @@ def torch_situations(old_version, why_no_old):
     from truth_situations import TABLE
     version = ".".join(torch.__version__.split(".")[:2])
     pathlib.Path("names").write_text("\n".join(program.SHAPES) + "\n")
-    rows, jobs, built, no_gpu = [], [], [], stand_in()
+    rows, jobs, built, no_gpu = [], [], [], None if REAL else stand_in()
     for number, s in enumerate(TABLE):
         if ONLY not in s["name"]:
             continue
@@ -87,13 +89,17 @@ def torch_situations(old_version, why_no_old):
             torch.save(program.LAYOUTS[layout][0](held) if layout else held, file)
         built.append((s, file, held, wanted, scale))
         for case in s["cases"]:
-            gpu = {"new-gpu": "fake", "old-gpu": "meta"}.get(case["column"])
+            if REAL and case["column"] != "new-gpu":
+                continue
+            gpu = {"new-gpu": "real" if REAL else "fake", "old-gpu": "meta"}.get(case["column"])
             job = {**s["make"], **case["job"], "file": os.path.abspath(file), "map": case["map"], "wanted": wanted, "wanted_scale": scale, "gpu": gpu}
             if case["column"].startswith("old"):
                 job["tolerance"] = 1e-4                       # the unbroken run is that of another torch
             row = Row(s["name"], case["column"], file, options(case, old_version if case["column"].startswith("old") else version), case["codes"], {}, "")
             if case["column"] == "new-gpu" and no_gpu:
                 row = row._replace(note=no_gpu)
+            elif REAL and (case["job"].get("at") or isinstance(s["tag"], dict) or "cuda:2" in case["doctor"]):
+                row = row._replace(note="it needs two GPUs")
             elif not case["column"].startswith("old"):
                 with claimed_devices(case["job"].get("claimed")):
                     row.seen.update(program.observe(torch, job))
@@ -104,7 +110,7 @@ def torch_situations(old_version, why_no_old):
             rows.append(row)
     for (row, _), seen in zip(jobs, in_old([job for _, job in jobs])):
         row.seen.update(seen)
-    return rows + of_the_old(version, old_version, why_no_old), built
+    return rows + ([] if REAL else of_the_old(version, old_version, why_no_old)), built
 
 
 def in_old(jobs):
@@ -201,7 +207,8 @@ def main():
     table, used = collections.defaultdict(collections.Counter), set()
     with scratch():
         rows, built = torch_situations(old_version, why_no_old)
-        for module in ("truth_cpp", "truth_ckpt", "truth_bitsandbytes", "truth_lightning", "truth_accelerate", "truth_hf_trainer"):
+        others = "truth_cpp", "truth_ckpt", "truth_bitsandbytes", "truth_lightning", "truth_accelerate", "truth_hf_trainer"
+        for module in () if REAL else others:
             try:
                 rows += __import__(module).situations(ONLY, built)
             except ImportError as e:
@@ -224,13 +231,13 @@ def main():
             if not equal or why or "-v" in sys.argv:
                 print(f"{'ok' if equal else 'not ok'} {what}: " + (f"explained: {why}; " if why else "") + (wrong or row.seen["outcome"]), flush=True)
     for row in ROWS:
-        if not ONLY and not any(r.note for r in rows) and row[-1] not in used:
+        if not ONLY and not REAL and not any(r.note for r in rows) and row[-1] not in used:
             checks.failed += 1
             print(f"not ok an explanation that nothing needs: {row[0]}: {row[-1]}")
     if not checks.passed and not ONLY:
         checks.failed += 1
         print("not ok: nothing was compared")
-    for column, name, why in NOT_RUN:
+    for column, name, why in () if REAL else NOT_RUN:
         table[column]["not run"] += 1
         print(f"not run {name}: {why}")
     print(f"{'loader':20}{'equal':>10}{'explained':>10}{'different':>10}{'not run':>10}")

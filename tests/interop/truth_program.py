@@ -5,6 +5,7 @@ On the CPU everything is real. Where a GPU is asked for there are two stand-ins,
 fake   FakeTensorMode (as torch 2.13 has it; that of 2.6 cannot): tensors without values that say cuda:0, move and mix as CUDA tensors do, and
        let torch.load, load_state_dict and step() run on them. What the kernels of CUDA refuse beyond that is known from
        their documentation alone: fused ones want step on the parameter's device.
+real   the first GPU of this machine (tests/gpu): everything is real there too.
 meta   parameters and whatever is mapped to a GPU are on meta: shows where load_state_dict puts things, no more."""
 import json
 import os
@@ -233,9 +234,9 @@ def take(torch, job, held, opt, lr, scaler):
     rng = held.get("rng")
     if rng is not None:
         state = rng["torch"]
-        if state.device.type != "cpu":                       # any device but the CPU stands for any other here
+        if state.device.type != "cpu" and job.get("gpu") != "real":      # any device but the CPU stands for any other here
             state = torch.empty(state.shape, dtype=state.dtype, device="meta")
-        torch.set_rng_state(state.clone() if not job.get("gpu") or state.device.type == "meta" else torch.get_rng_state())
+        torch.set_rng_state(state.clone() if job.get("gpu") in (None, "real") or state.device.type == "meta" else torch.get_rng_state())
 
 
 def on_cpu(torch, job, seen):
@@ -276,13 +277,13 @@ def kernel_rule(opt):
                 raise Refused(f"step is {step.dtype}, and a fused kernel wants float32")
 
 
-def copies(torch, opt, pairs, steps):
+def copies(torch, job, opt, pairs, steps):
     """Steps without values; the tensors on the GPU that the last one looked into from the host."""
     real, items = torch.Tensor.item, []
 
     def item(tensor):
         items.append(str(tensor.device))
-        return 4.0
+        return real(tensor) if job.get("gpu") == "real" else 4.0
 
     for _, p in pairs:
         p.grad = torch.zeros_like(p)
@@ -307,7 +308,8 @@ def on_gpu(torch, job, seen, device, stepping):
     take(torch, job, held, opt, None, None)
     seen["phase"] = "step"
     seen["after"] = dict(flags(opt), **state_of(torch, opt, pairs))
-    kernel_rule(opt)
+    if job["gpu"] != "real":
+        kernel_rule(opt)
     odd = any(not step.endswith(" float32") for step in seen["after"]["step"])
     if not stepping and odd and not (seen["after"]["fused"] or seen["after"]["capturable"]) and not torch.__version__.startswith("1."):
         raise RuntimeError("nothing steps on meta, and foreach, the default there, asks for the dtype of step")
@@ -315,13 +317,13 @@ def on_gpu(torch, job, seen, device, stepping):
         seen["items"] = [d for d in {s.split()[0] for s in seen["after"]["step"]} if d == device and not (seen["after"]["fused"] or seen["after"]["capturable"])]
         return
     fresh = [(n, torch.nn.Parameter(torch.empty_like(p))) for n, p in pairs]
-    usual = copies(torch, construct(torch, fresh, dict(job, hyper=hyper)), fresh, 2)      # what it copies without a resume
-    seen["items"] = copies(torch, opt, pairs, 1)[len(usual):]
+    usual = copies(torch, job, construct(torch, fresh, dict(job, hyper=hyper)), fresh, 2)      # what it copies without a resume
+    seen["items"] = copies(torch, job, opt, pairs, 1)[len(usual):]
 
 
 def verdict(seen, job):
     """resumes, resumes-differently (why), fails-at-load, fails-at-step: by what was seen alone."""
-    if "error" in seen and job.get("gpu") and any(limit in seen["error"] for limit in LIMITS):
+    if "error" in seen and job.get("gpu") in ("fake", "meta") and any(limit in seen["error"] for limit in LIMITS):
         return "not run", ["the stand-in for a GPU cannot: " + seen["error"]]
     if "error" in seen:
         return "fails-at-" + seen["phase"], [seen["error"]]
@@ -356,8 +358,10 @@ def observe(torch, job):
                     on_gpu(torch, job, seen, "cuda:0", True)
             finally:
                 known.remove(FakeTensor)
-        elif job.get("gpu") == "meta":
-            on_gpu(torch, job, seen, "meta", False)
+        elif job.get("gpu"):
+            on_gpu(torch, job, seen, {"meta": "meta", "real": "cuda:0"}[job["gpu"]], job["gpu"] == "real")
+            if job["gpu"] == "real":
+                torch.cuda.synchronize()                     # what a kernel refuses late
         else:
             on_cpu(torch, job, seen)
     except Exception as e:                                    # whatever torch raises is the answer

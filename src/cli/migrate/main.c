@@ -146,8 +146,8 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf",         "same",       "dcp",  "dcp-hf",  "universal",
-                                          "hf-trainer", "accelerate", "llmc", "ckpt-run"};
+    static const char *const folders[] = {"hf",         "same",       "dcp",        "dcp-hf", "universal",
+                                          "hf-trainer", "accelerate", "torch-dist", "llmc",   "ckpt-run"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(to, folders[i]) == 0)
             return true;
@@ -417,7 +417,8 @@ static void done_text(job *b, const ckpt_report *report)
 static void warn_unused(const job *b)
 {
     const ckpt_migrate_options *o = &b->options;
-    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strcmp(o->to, "llmc") == 0 || strcmp(o->to, "ckpt-run") == 0;
+    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 ||
+                      strcmp(o->to, "ckpt-run") == 0;
     if (o->max_shard_size && strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written %s", o->to,
                  is_folder(o->to) ? "without shards" : "as one file");

@@ -30,7 +30,7 @@ static const char fixes[] =
 const option_row option_table[] = {
     {"to", OPTION_TEXT, AT(migrate.to), MIGRATE, .help = "format of the target", .argument = "FORMAT",
      .usage = "format of DST (default: by its suffix)",
-     .words = "ckpt safetensors torch hf dcp dcp-hf universal hf-trainer accelerate llmc ckpt-run same"},
+     .words = "ckpt safetensors torch hf dcp dcp-hf universal hf-trainer accelerate torch-dist llmc ckpt-run same"},
     {"from", OPTION_TEXT, AT(cli.from), BOTH & ~COMMAND(SCAN), .help = "do not tell the format from the content",
      .argument = "FORMAT", .words = formats},
     {"one", OPTION_FLAG, AT(one), BOTH & ~(COMMAND(SCAN) | COMMAND(DIFF)), .help = "all paths are one checkpoint",

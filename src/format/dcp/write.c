@@ -60,7 +60,8 @@ static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, kept.data, kept.size),
                           "two values have this key once their paths are joined by dots, and a distributed checkpoint "
                           "has one: drop one of them (--drop), or rename it");
-    p->items[p->count++] = (ckpt__dcp_put){.key = kept, .path = path, .path_count = n, .value = value};
+    p->items[p->count++] =
+        (ckpt__dcp_put){.key = kept, .path = path, .path_count = n, .value = value, .same = SIZE_MAX};
     return CKPT_OK;
 }
 
@@ -118,6 +119,20 @@ static ckpt_status take_apart(ckpt__dcp_puts *p, const way *to, const ckpt_value
     return has_no_bytes(p, v) ? CKPT_OK : add_item(p, to, v, err);
 }
 
+/* Each entry is an item, whatever its value holds. */
+static ckpt_status take_records(ckpt__dcp_puts *p, const ckpt_value *dict, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < dict->entry_count; i++) {
+        way next = {.depth = 1};
+        next.key.text = key_text(p->arena, dict->entries[i].key);
+        status = !next.key.text.data                       ? no_memory(err)
+                 : has_no_bytes(p, dict->entries[i].value) ? CKPT_OK
+                                                           : add_item(p, &next, dict->entries[i].value, err);
+    }
+    return status;
+}
+
 /* ---- slabs */
 
 int64_t ckpt__dcp_slab_rows(const ckpt_tensor_info *t, uint32_t ranks)
@@ -144,6 +159,7 @@ typedef struct writing {
     uint32_t ranks;
     ckpt__recipe **files;
     ckpt__dcp_records **records; /* heap, one a rank, owned */
+    bool records_alone;          /* each entry of the root is one, and a tensor's keys share theirs */
     ckpt__dcp_puts puts;
     ckpt_error *err;
 } writing;
@@ -187,13 +203,38 @@ static ckpt_status put_slab(writing *w, ckpt__dcp_put *item, uint32_t rank)
     return status;
 }
 
+/* Of a tensor with several keys the first one has the records. */
+static ckpt_status find_same(writing *w)
+{
+    ckpt__dcp_puts *p = &w->puts;
+    size_t *first = malloc((w->q->index->tensor_count + 1) * sizeof *first);
+    if (!first)
+        return no_memory(w->err);
+    for (size_t i = 0; i < w->q->index->tensor_count; i++)
+        first[i] = SIZE_MAX;
+    for (size_t i = 0; i < p->count; i++) {
+        const ckpt_value *v = p->items[i].value;
+        if (v->kind == CKPT_V_TENSOR) {
+            p->items[i].same = first[v->tensor];
+            first[v->tensor] = first[v->tensor] == SIZE_MAX ? i : first[v->tensor];
+        }
+    }
+    free(first);
+    return CKPT_OK;
+}
+
+static bool has_own_places(const ckpt__dcp_put *item)
+{
+    return item->value->kind == CKPT_V_TENSOR && item->same == SIZE_MAX;
+}
+
 /* So many slabs in all: their places are side by side, whichever file they are in. */
 static ckpt_status divide(writing *w)
 {
     ckpt__dcp_puts *p = &w->puts;
     for (size_t i = 0; i < p->count; i++) {
         ckpt__dcp_put *item = &p->items[i];
-        if (item->value->kind != CKPT_V_TENSOR)
+        if (!has_own_places(item))
             continue;
         const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
         item->rows = ckpt__dcp_slab_rows(t, w->ranks);
@@ -209,21 +250,31 @@ static ckpt_status divide(writing *w)
 static ckpt_status put_all(writing *w)
 {
     ckpt__dcp_puts *p = &w->puts;
-    ckpt_status status = divide(w);
+    ckpt_status status = w->records_alone ? find_same(w) : CKPT_OK;
+    if (status == CKPT_OK)
+        status = divide(w);
     for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
         if (p->items[i].value->kind != CKPT_V_TENSOR)
             status = put_value(w, &p->items[i]);
     for (uint32_t r = 0; r < w->ranks; r++)
         for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
-            if (p->items[i].value->kind == CKPT_V_TENSOR)
+            if (has_own_places(&p->items[i]))
                 status = put_slab(w, &p->items[i], r);
+    for (size_t i = 0; i < p->count; i++) {
+        const size_t same = p->items[i].same;
+        if (same != SIZE_MAX) {
+            p->items[i].first = p->items[same].first;
+            p->items[i].count = p->items[same].count;
+            p->items[i].rows = p->items[same].rows;
+        }
+    }
     return status;
 }
 
-ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
-                            ckpt_error *err)
+static ckpt_status write_items(const ckpt__write_request *q, bool records, uint32_t ranks, ckpt__recipe **files,
+                               ckpt__buf *list, ckpt_error *err)
 {
-    writing w = {.q = q, .ranks = ranks, .files = files, .err = err};
+    writing w = {.q = q, .ranks = ranks, .files = files, .records_alone = records, .err = err};
     ckpt__dcp_puts *p = &w.puts;
     p->index = q->index;
     p->arena = ckpt__arena_new(0);
@@ -231,7 +282,7 @@ ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, ckpt__
     w.records = calloc(ranks, sizeof(ckpt__dcp_records *));
     ckpt_status status = p->arena && p->keys && w.records ? CKPT_OK : no_memory(err);
     if (status == CKPT_OK && q->root && q->root->kind == CKPT_V_DICT)
-        status = take_apart(p, NULL, q->root, err);
+        status = records ? take_records(p, q->root, err) : take_apart(p, NULL, q->root, err);
     if (status == CKPT_OK)
         status = put_all(&w);
     if (status == CKPT_OK)
@@ -244,4 +295,16 @@ ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, ckpt__
     free(p->items);
     free(p->places);
     return status;
+}
+
+ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
+                            ckpt_error *err)
+{
+    return write_items(q, false, ranks, files, list, err);
+}
+
+ckpt_status ckpt__dcp_write_records(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
+                                    ckpt_error *err)
+{
+    return write_items(q, true, ranks, files, list, err);
 }

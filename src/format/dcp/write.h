@@ -21,6 +21,11 @@
 ckpt_status ckpt__dcp_write(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
                             ckpt_error *err);
 
+/* The same of a dict whose entries are records, each in one piece: megatron-core has them so. A tensor that has two keys has one
+ * record. */
+ckpt_status ckpt__dcp_write_records(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files,
+                                    ckpt__buf *list, ckpt_error *err);
+
 /* The request's tensors under their names, in files of safetensors; files[r] is of rank r, as above. CKPT_E_UNSUPPORTED: a dtype. */
 ckpt_status ckpt__dcp_write_shards(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files,
                                    ckpt_error *err);
@@ -46,6 +51,7 @@ typedef struct ckpt__dcp_put {
     const ckpt_value *value;
     size_t first, count; /* of its places: a tensor's are its slabs in order, and slab i has rows [i * rows, ...) */
     int64_t rows;        /* of each slab but the last; 0: it is in one piece */
+    size_t same; /* the item that has the places, where the tensor has another key before; SIZE_MAX: it has its own */
 } ckpt__dcp_put;
 
 typedef struct ckpt__dcp_puts {

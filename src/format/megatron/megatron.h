@@ -11,6 +11,7 @@
  *
  *   megatron.c   the formats of the table: bids, which step is read
  *   dist.c       torch-dist: the list's tensors and what is in common.pt
+ *   keys.c       torch-dist: which key a parameter has
  *   space.c      torch-dist: moments that lie in fragments (fully_sharded_model_space) -> the parameters' own shapes
  *   ranks.c      megatron: the files of all ranks: which there are, which there must be
  *   check.c      megatron: whether they are of one save
@@ -45,6 +46,14 @@ bool ckpt__meg_int(const ckpt_value *dict, const char *key, int64_t *out);
 bool ckpt__meg_moment(ckpt_str name, ckpt_str *param, ckpt_str *kind, ckpt_role *role);
 /* The arguments say how many rows of a vocabulary are no padding: a note says it of the tensors that have more. */
 ckpt_status ckpt__meg_note_vocabulary(ckpt__index *index, const ckpt_value *args, ckpt_error *err);
+
+/* keys.c: the key of a parameter of the GPT model. *layer: its place in the stack that the key is of; -1: it is of none. False: the name is
+ * none of that model's. */
+bool ckpt__meg_key(ckpt_str name, char *key, size_t size, int64_t *layer);
+/* The same of what a module keeps beside its parameters: "decoder.layers.3.<module>._extra_state". */
+bool ckpt__meg_extra(ckpt_str name, char *key, size_t size, int64_t *layer);
+/* The key of the extra state that each linear layer of the stack has, by the key of its weight. False: it is no such weight. */
+bool ckpt__meg_extra_of(ckpt_str key, char *extra, size_t size);
 
 /* dist.c, and ranks.c: a checkpoint as an index; *out is NULL on failure. */
 ckpt_status ckpt__meg_read_dist(const ckpt__read_request *request, const ckpt__meg_place *place, ckpt__index **out,

@@ -420,6 +420,7 @@ END_TEST
 START_TEST(step_goes_where_the_optimizer_needs_it)
 {
     expect_success(policy, NULL, two);
+    expect_success(bound_elsewhere, NULL, two);
 }
 END_TEST
 

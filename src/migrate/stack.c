@@ -1,0 +1,415 @@
+/* migrate/stack.c - a target of megatron-core (torch-dist): the layers of its model become one tensor for each parameter of a layer, with
+ * the layers along its first dimension. So do the moments and masters. The rest of the work sees tensors that are split: nothing is copied.
+ *
+ *     decoder.layers.0.mlp.linear_fc2.weight   [12, 14]      a piece of   decoder.layers.mlp.linear_fc2.weight   [2, 12, 14]
+ *     decoder.layers.1.mlp.linear_fc2.weight   [12, 14]      another one */
+#include "migrate/megatron.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "engine/stream.h"
+#include "format/megatron/megatron.h"
+#include "model/views.h"
+
+enum { MOST_LAYERS = 100000, KEY_SIZE = 200 };
+
+/* What the layers of one key have of one kind. */
+typedef struct stack {
+    ckpt_str key, kind; /* kind: "exp_avg", ...; data NULL: the parameter itself */
+    size_t *tensors;    /* heap: of the source, by layer; SIZE_MAX: not seen */
+    size_t count, capacity;
+    ckpt_role role;
+} stack;
+
+typedef struct stacking {
+    ckpt__migration *m;
+    stack *stacks; /* heap */
+    size_t count, capacity;
+    ckpt__hash *by_name;   /* owned: name of the stacked tensor -> number */
+    ckpt__canon_entry one; /* the entry that is looked at: entries move when others are made */
+    int64_t layers;        /* of the model: 1 + the highest number of one */
+    size_t steps;          /* tensors with a step that were read */
+    bool moments;          /* there are some */
+    bool masters;          /* there are some: then the groups have the step */
+    ckpt_error *err;
+} stacking;
+
+static ckpt_status no_memory(const stacking *s)
+{
+    return ckpt__migration_no_memory(s->err);
+}
+
+static ckpt_str whole_name(const stacking *s, ckpt_str key, ckpt_str kind)
+{
+    ckpt__arena *a = s->m->from->arena;
+    if (!kind.data)
+        return key;
+    ckpt_str head = ckpt__arena_join(a, ckpt__s("optimizer."), key, ckpt__s("."));
+    return head.data ? ckpt__arena_join(a, head, kind, (ckpt_str){NULL, 0}) : head;
+}
+
+/* ---- which tensors belong together */
+
+static ckpt_status add_layer(stacking *s, stack *own, int64_t layer)
+{
+    char name[300];
+    const size_t at = (size_t)layer;
+    if (!ckpt__grow(&own->tensors, &own->capacity, at + 1, sizeof *own->tensors))
+        return no_memory(s);
+    while (own->count <= at)
+        own->tensors[own->count++] = SIZE_MAX;
+    if (own->tensors[at] != SIZE_MAX)
+        return ckpt__fail(
+            s->err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, s->one.name.data, s->one.name.size),
+            "layer %lld has another tensor for the key '%s' of torch_dist, which has the norms of a layer under "
+            "the name of the linear layer behind them: drop one of them (--drop)",
+            (long long)layer, own->key.data);
+    own->tensors[at] = s->one.tensor;
+    s->layers = layer + 1 > s->layers ? layer + 1 : s->layers;
+    return CKPT_OK;
+}
+
+static ckpt_status add_to_stack(stacking *s, const char *key, int64_t layer)
+{
+    const ckpt_str kept = ckpt__arena_str(s->m->from->arena, key, strlen(key)),
+                   name = kept.data ? whole_name(s, kept, s->one.state_key) : kept;
+    size_t at;
+    int put = name.data && ckpt__grow(&s->stacks, &s->capacity, s->count + 1, sizeof *s->stacks)
+                  ? ckpt__hash_put(s->by_name, name.data, name.size, s->count, &at)
+                  : -1;
+    if (put < 0)
+        return no_memory(s);
+    if (put)
+        s->stacks[at = s->count++] = (stack){.key = kept, .kind = s->one.state_key, .role = s->one.role};
+    return add_layer(s, &s->stacks[at], layer);
+}
+
+static ckpt_status unknown_name(const stacking *s, ckpt_str name)
+{
+    char shown[300];
+    ckpt__escape(shown, sizeof shown, name.data, name.size);
+    if (ckpt__str_holds(name, ".experts.") || ckpt__str_holds(name, ".router."))
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, shown,
+            "it is of a layer with experts, and such models are written as torch-dist only where they are read "
+            "from torch_dist: save it with Megatron-LM and --ckpt-format torch_dist");
+    return ckpt__fail(
+        s->err, CKPT_E_UNSUPPORTED, shown,
+        "it is none of the names of megatron-core's GPT model (embedding.word_embeddings.weight, "
+        "decoder.layers.0.self_attention.linear_qkv.weight, ...), and torch-dist has tensors by those alone: a layout "
+        "that says which of them is which is needed (--layout), or rename them (--rename), or leave it out (--drop)");
+}
+
+/* A step of a parameter: megatron-core has one for all of them. */
+static ckpt_status take_step(stacking *s, size_t tensor)
+{
+    ckpt__migration *m = s->m;
+    double step = 0;
+    bool read = false;
+    ckpt_status status = ckpt__read_number(m->reader->source, m->from, tensor, true, &step, &read, s->err);
+    if (status < 0 || !read)
+        return status;
+    if (step < 0 || step > 1e12 || step != (double)(int64_t)step)
+        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, m->from->tensors[tensor].info.name.data,
+                          "the step is %g, and megatron-core counts whole steps", step);
+    if (s->steps++ && m->common_step != (int64_t)step)
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, m->from->tensors[tensor].info.name.data,
+            "the step of this parameter is %lld, and that of others %lld: megatron-core has one for all of them",
+            (long long)(int64_t)step, (long long)m->common_step);
+    m->common_step = (int64_t)step;
+    ckpt__leave(m, tensor, CKPT__FATE_STACKED);
+    return CKPT_OK;
+}
+
+static bool is_state(ckpt_role role)
+{
+    return role == CKPT_ROLE_EXP_AVG || role == CKPT_ROLE_EXP_AVG_SQ || role == CKPT_ROLE_MASTER ||
+           role == CKPT_ROLE_MAX_EXP_AVG_SQ || role == CKPT_ROLE_MOMENTUM;
+}
+
+static ckpt_status look_at(stacking *s)
+{
+    const ckpt__canon_entry *e = &s->one;
+    const bool state = e->state_key.data != NULL;
+    char key[KEY_SIZE];
+    int64_t layer;
+    if (state && ckpt__str_is(e->state_key, "step"))
+        return take_step(s, e->tensor);
+    if (state ? !is_state(e->role) || !e->param.data : e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER)
+        return CKPT_OK;
+    if (!state && ckpt__meg_extra(e->name, key, sizeof key, &layer))
+        return CKPT_OK;
+    s->moments |= e->role == CKPT_ROLE_EXP_AVG;
+    s->masters |= e->role == CKPT_ROLE_MASTER;
+    if (!ckpt__meg_key(state ? e->param : e->name, key, sizeof key, &layer))
+        return unknown_name(s, state ? e->param : e->name);
+    if (layer >= MOST_LAYERS)
+        return ckpt__fail(s->err, CKPT_E_LIMIT, e->name.data, "a model of more than %d layers", MOST_LAYERS);
+    return layer < 0 ? CKPT_OK : add_to_stack(s, key, layer);
+}
+
+static ckpt_status find_stacks(stacking *s)
+{
+    const ckpt__canon *c = s->m->canon;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < c->count; i++) {
+        s->one = c->entries[i];
+        if (s->one.is_tensor && !s->one.outside && !ckpt__stays_behind(s->m, s->one.tensor))
+            status = look_at(s);
+    }
+    return status;
+}
+
+/* ---- one tensor of several */
+
+static ckpt_status check_layer(const stacking *s, const stack *k, size_t layer)
+{
+    const ckpt__index *x = s->m->from;
+    const ckpt_tensor_info *t, *one = k->tensors[0] == SIZE_MAX ? NULL : &x->tensors[k->tensors[0]].info;
+    char name[300], a[120], b[120];
+    const ckpt_str whole = whole_name(s, k->key, k->kind);
+    if (!whole.data)
+        return no_memory(s);
+    ckpt__escape(name, sizeof name, whole.data, whole.size);
+    if (layer >= k->count || k->tensors[layer] == SIZE_MAX)
+        return ckpt__fail(
+            s->err, CKPT_E_MISMATCH, name,
+            "layer %zu has none, and the model has %lld layers: torch_dist has the layers of a model in one tensor, "
+            "so each of them is needed",
+            layer, (long long)s->layers);
+    t = &x->tensors[k->tensors[layer]].info;
+    if (ckpt__has_no_bytes(&x->tensors[k->tensors[layer]]) && t->nbytes)
+        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of layer %zu is not dense, or on meta", layer);
+    if (t->conj || t->neg || ckpt_dtype_size(t->dtype) == 0)
+        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of layer %zu is of %s, which is not stacked", layer,
+                          t->conj || t->neg ? "a conjugate or negated view" : ckpt_dtype_name(t->dtype));
+    if (one && t->dtype == one->dtype && ckpt__same_shape(t->shape, t->ndim, one->shape, one->ndim))
+        return CKPT_OK;
+    ckpt__shape_text(a, sizeof a, one->shape, one->ndim);
+    ckpt__shape_text(b, sizeof b, t->shape, t->ndim);
+    return ckpt__fail(
+        s->err, CKPT_E_MISMATCH, name,
+        "that of layer 0 is %s %s and that of layer %zu is %s %s: torch_dist has them in one tensor, where each is alike",
+        ckpt_dtype_name(one->dtype), a, layer, ckpt_dtype_name(t->dtype), b);
+}
+
+/* A layer's piece, or view, as a piece of the whole. box: room for 3 * (ndim + 1) numbers. */
+static ckpt__piece piece_of(const ckpt__tensor *t, const ckpt__view *v, size_t layer, int64_t numel, int64_t *box)
+{
+    const uint32_t n = t->info.ndim;
+    ckpt__piece p = {.box = box, .at = v->at, .storage = v->storage, .crc = v->crc, .has_crc = v->has_crc};
+    if (v->flat) {
+        box[0] = (int64_t)v->begin + numel * (int64_t)layer;
+        box[1] = (int64_t)v->count;
+        p.flags = CKPT__PIECE_FLAT;
+    } else {
+        const bool strided = v->strides && !ckpt__is_c_order(v->size, v->strides, n);
+        box[0] = (int64_t)layer;
+        box[n + 1] = 1;
+        box[2 * ((size_t)n + 1)] = numel;
+        for (uint32_t d = 0; d < n; d++) {
+            box[1 + d] = v->lo ? v->lo[d] : 0;
+            box[n + 2 + d] = v->size[d];
+            box[2 * ((size_t)n + 1) + 1 + d] = v->strides ? v->strides[d] : 0;
+        }
+        p.flags = strided ? CKPT__PIECE_STRIDED : 0;
+    }
+    if (v->replica)
+        p.flags |= CKPT__PIECE_REPLICA;
+    return p;
+}
+
+static size_t count_views(const ckpt__index *x, const stack *k)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < k->count; i++)
+        n += ckpt__view_count(&x->tensors[k->tensors[i]]);
+    return n;
+}
+
+/* The pieces of all layers; the boxes lie in `boxes`. */
+static void fill_pieces(const ckpt__index *x, const stack *k, int64_t numel, ckpt__piece *pieces, int64_t *boxes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < k->count; i++) {
+        const ckpt__tensor *t = &x->tensors[k->tensors[i]];
+        for (size_t v = 0; v < ckpt__view_count(t); v++, n++) {
+            const ckpt__view view = ckpt__view_of(x, t, v);
+            pieces[n] = piece_of(t, &view, i, numel, boxes + n * 3 * ((size_t)t->info.ndim + 1));
+        }
+    }
+}
+
+/* The source's last tensor is the stack from now on. */
+static ckpt_status add_tensor(const stacking *s, const stack *k, ckpt_str name, const int64_t *shape,
+                              const ckpt__piece *pieces, size_t count)
+{
+    ckpt__migration *m = s->m;
+    ckpt__tensor *t = ckpt__index_add_tensor(m->from);
+    if (!t || !ckpt__ledger_reach(&m->ledger, m->from->tensor_count))
+        return no_memory(s);
+    const ckpt_tensor_info one = m->from->tensors[k->tensors[0]].info;
+    t->info.name = name;
+    t->info.dtype = one.dtype;
+    t->info.ndim = one.ndim + 1;
+    t->info.role = k->role;
+    t->info.device = one.device;
+    return ckpt__index_set_pieces(m->from, m->from->tensor_count - 1, shape, pieces, count, s->err);
+}
+
+static ckpt_status make_tensor(const stacking *s, const stack *k, ckpt_str name)
+{
+    const ckpt__index *x = s->m->from;
+    const ckpt_tensor_info *one = &x->tensors[k->tensors[0]].info;
+    const size_t views = count_views(x, k);
+    uint64_t numel = 0, all, numbers;
+    if (!ckpt__numel(one->shape, one->ndim, &numel) || !ckpt__mul(numel, k->count, &all) || all > INT64_MAX ||
+        !ckpt__mul(views + 1, 3 * ((uint64_t)one->ndim + 1), &numbers) || numbers > SIZE_MAX / sizeof(int64_t))
+        return ckpt__fail(s->err, CKPT_E_LIMIT, name.data, "its layers have more elements than 64 bits count");
+    int64_t *boxes = calloc((size_t)numbers, sizeof *boxes), *shape = calloc((size_t)one->ndim + 1, sizeof *shape);
+    ckpt__piece *pieces = calloc(views + 1, sizeof *pieces);
+    ckpt_status status = boxes && shape && pieces ? CKPT_OK : no_memory(s);
+    if (status == CKPT_OK) {
+        shape[0] = (int64_t)k->count;
+        for (uint32_t d = 0; d < one->ndim; d++)
+            shape[d + 1] = one->shape[d];
+        fill_pieces(x, k, (int64_t)numel, pieces, boxes);
+        status = add_tensor(s, k, name, shape, pieces, views);
+    }
+    free(boxes);
+    free(shape);
+    free(pieces);
+    return status;
+}
+
+/* Its name in the target; there is room. */
+static ckpt_status add_entry(const stacking *s, const stack *k, ckpt_str name)
+{
+    ckpt__canon *c = s->m->canon;
+    c->entries[c->count] = (ckpt__canon_entry){.name = name,
+                                               .own = name,
+                                               .tensor = s->m->from->tensor_count - 1,
+                                               .param = k->kind.data ? k->key : (ckpt_str){NULL, 0},
+                                               .state_key = k->kind,
+                                               .role = k->role,
+                                               .is_tensor = true};
+    return ckpt__hash_put(c->by_name, name.data, name.size, c->count++, NULL) < 0 ? no_memory(s) : CKPT_OK;
+}
+
+static ckpt_status make_stack(const stacking *s, const stack *k)
+{
+    const ckpt_str name = whole_name(s, k->key, k->kind);
+    ckpt_status status = name.data ? CKPT_OK : no_memory(s);
+    for (size_t i = 0; status == CKPT_OK && i < (size_t)s->layers; i++)
+        status = check_layer(s, k, i);
+    if (status == CKPT_OK)
+        status = make_tensor(s, k, name);
+    if (status == CKPT_OK)
+        status = add_entry(s, k, name);
+    for (size_t i = 0; status == CKPT_OK && i < k->count; i++)
+        ckpt__leave(s->m, k->tensors[i], CKPT__FATE_STACKED);
+    return status;
+}
+
+static ckpt_status make_stacks(stacking *s)
+{
+    ckpt__canon *c = s->m->canon;
+    ckpt__canon_entry *entries = realloc(c->entries, (c->count + s->count + 1) * sizeof *entries);
+    if (!entries)
+        return no_memory(s);
+    c->entries = entries;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++)
+        status = make_stack(s, &s->stacks[i]);
+    return status;
+}
+
+/* The groups have the stacks in the place of the layers, each once. */
+static ckpt_status name_group(const stacking *s, ckpt__canon_group *g, ckpt__hash *seen)
+{
+    ckpt__arena *a = s->m->canon->arena;
+    ckpt_str *params = ckpt__arena_array(a, g->param_count + 1, sizeof *params);
+    size_t count = 0;
+    char key[KEY_SIZE];
+    int64_t layer;
+    for (size_t i = 0; params && i < g->param_count; i++) {
+        ckpt_str name = g->params[i];
+        if (ckpt__meg_key(name, key, sizeof key, &layer) && !(name = ckpt__arena_str(a, key, strlen(key))).data)
+            return no_memory(s);
+        int put = ckpt__hash_put(seen, name.data, name.size, 0, NULL);
+        if (put < 0)
+            return no_memory(s);
+        if (put)
+            params[count++] = name;
+    }
+    g->params = params;
+    g->param_count = count;
+    return params ? CKPT_OK : no_memory(s);
+}
+
+static ckpt_status name_groups(const stacking *s)
+{
+    ckpt__canon *c = s->m->canon;
+    ckpt__hash *seen = ckpt__hash_new(64);
+    ckpt_status status = seen ? CKPT_OK : no_memory(s);
+    for (size_t g = 0; status == CKPT_OK && g < c->group_count; g++)
+        status = name_group(s, &c->groups[g], seen);
+    ckpt__hash_free(seen);
+    return status;
+}
+
+/* Where no parameter has a step of its own, the checkpoint's stands for all of them, as in the other targets. */
+static ckpt_status find_step(const stacking *s)
+{
+    ckpt__migration *m = s->m;
+    const ckpt__canon *c = m->canon;
+    size_t i;
+    const ckpt_value *v = ckpt__hash_get(c->by_name, "step", 4, &i) ? c->entries[i].value : NULL;
+    const int64_t step = v && v->kind == CKPT_V_INT ? v->integer : m->from->step;
+    if (!s->moments || s->steps || step < 0)
+        return CKPT_OK;
+    m->common_step = step;
+    return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){NULL, 0}, s->err,
+                                "no parameter has a step of its own: that of the optimizer is the checkpoint's (%lld)",
+                                (long long)step);
+}
+
+/* Once for all parameters, as a float32 of no dimensions: torch counts so. */
+static ckpt_status make_step(const stacking *s)
+{
+    ckpt__migration *m = s->m;
+    static const char name[] = "optimizer.state.common_step";
+    if (s->masters || m->common_step < 0 || m->common_step > 1 << 24)
+        return CKPT_OK;
+    const ckpt_str kept = ckpt__arena_str(m->from->arena, name, sizeof name - 1);
+    ckpt_status status = kept.data ? ckpt__add_step(m, kept, kept, m->common_step, s->err) : no_memory(s);
+    if (status == CKPT_OK)
+        m->step_tensor = m->from->tensor_count - 1;
+    return status;
+}
+
+ckpt_status ckpt__megatron_ready(ckpt__migration *m, ckpt_error *err)
+{
+    stacking s = {.m = m, .by_name = ckpt__hash_new(64), .err = err};
+    m->common_step = -1;
+    m->step_tensor = SIZE_MAX;
+    if (ckpt__keeps_megatron(m)) {
+        ckpt__hash_free(s.by_name);
+        return CKPT_OK;
+    }
+    ckpt_status status = s.by_name ? find_stacks(&s) : no_memory(&s);
+    if (status == CKPT_OK)
+        status = find_step(&s);
+    if (status == CKPT_OK)
+        status = make_stacks(&s);
+    if (status == CKPT_OK)
+        status = name_groups(&s);
+    if (status == CKPT_OK)
+        status = make_step(&s);
+    for (size_t i = 0; i < s.count; i++)
+        free(s.stacks[i].tensors);
+    free(s.stacks);
+    ckpt__hash_free(s.by_name);
+    return status;
+}
