@@ -15,9 +15,10 @@ rooms() {
 base##
 model##base
 codec##base
-io##base
+io##base codec
 device##base model
 map##base model codec
+layout##base model codec
 scan##base model codec io
 state##base model io device map
 format##base model codec io
@@ -39,7 +40,7 @@ restore##base model codec io device map format format/native format/table state 
 examine##base model codec io map format format/torch format/native format/folder format/table engine anatomy reader
 doctor##base model codec io map format format/torch format/table engine anatomy reader examine
 run##base model codec io device map format format/native state engine reader save restore examine
-migrate##base model codec io device map format format/torch format/native format/dcp format/megatron format/folder format/llmc format/table engine anatomy reader examine doctor
+migrate##base model codec io device map layout format format/torch format/native format/dcp format/megatron format/folder format/llmc format/table engine anatomy reader examine doctor
 cli/out##
 cli/report##cli/out
 cli/inspect##cli/out cli/report

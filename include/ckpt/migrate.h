@@ -115,10 +115,10 @@ typedef struct ckpt_migrate_row {
     ckpt_str tag, from_tag; /* device tags, in the target and in the source; data NULL: none */
     ckpt_str layout;        /* "sparse_coo", ...; data NULL: dense */
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
-                             * "counted" "rank-state" "dead-state" "stacked" "tied" "in-structure" "in-header" "lost" */
+                             * "counted" "rank-state" "dead-state" "stacked" "laid-out" "tied" "in-structure" "in-header" "lost" */
     const char *why;        /* in words; NULL: it is written */
-    const char
-        *storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "resolved"; NULL: it
+    const char *
+        storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "laid-out" "resolved"; NULL: it
                              * lies in the storage that it was read from, with what shares it */
 } ckpt_migrate_row;
 
@@ -150,9 +150,10 @@ typedef struct ckpt_migrate_options {
     bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    const char *to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-hf", "universal", "hf-trainer", "accelerate",
-                     * "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a framework's);
-                     * NULL: ckpt */
+    const char *
+        to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-fsdp1", "dcp-hf", "universal", "hf-trainer", "accelerate"
+                                   * (these two also with "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run",
+                                   * "same" (as the source, which may be a directory of a framework's); NULL: ckpt */
     uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
     bool lossy;              /* what the target cannot hold may be left out */
     bool force;              /* an existing target is replaced */
@@ -223,16 +224,31 @@ typedef struct ckpt_migrate_options {
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
     uint32_t target_world; /* dcp, torch-dist, llmc, ckpt-run: so many ranks; 0: as many as saved the source, else 1 */
+    bool
+        no_resume; /* a directory: what an interrupted run has left is removed, and this one leaves nothing when it is interrupted */
     const char *const *shard;
     size_t
-        shard_count; /* globs over names of the model's tensors: each rank of a run has rows of these. They are joined
-                         * in the order of the ranks, and cut for a target "ckpt-run" */
+        shard_count; /* globs over names of the model's tensors: each rank of a run has some rows of such a tensor, and of
+                         * its states of that shape. Of a source that is the ranks' directories they are joined, in the order of
+                         * the ranks; for a target "ckpt-run" they are cut */
+    const char *
+        layout; /* a file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names
+                         * of the other options are those of the source up to it (drop, only_tensor, replace, param_names), and of
+                         * the target behind it (strip_prefix, rename, add_prefix, cast) */
+    const char
+        *layout_side; /* the side of the layout that the source is; NULL: the one that its names and shapes fit */
+    const char *const *layout_vars;
+    size_t layout_var_count; /* "name=number": what the layout asks for */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
 /* Rewrites the checkpoint src (a file or a directory, of any format that ckpt_reader_open reads) as dst. src is never
  * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything is
  * written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
+ *   A directory that was interrupted, by whatever, is gone on with by the next call that would write the same: finished files are read
+ * back and kept ("journal-resumed"). What another call has left for dst is removed ("journal-stale"). After CKPT_E_CANCELLED and
+ * CKPT_E_SYSTEM the finished files of a directory stay beside dst, where there are any, and the error says where ("journal-kept");
+ * with no_resume nothing stays. ckpt-migrate(1), Interrupted, has the rules.
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
  * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
  *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done, or a rule

@@ -31,7 +31,8 @@ struct ckpt__crcs {
     size_t last; /* number of the one that was looked for last: the next is it, or stands behind it, as a rule */
     uint64_t
         *sums; /* heap, owned: of each storage the bytes that the bonds read, then of each span; NULL: not asked yet */
-    bool no_sums; /* there was no memory for them */
+    bool no_sums;   /* there was no memory for them */
+    bool doubt_all; /* of the storages that are read any may not have been compared: all are read at the end */
     bool shared;
     pthread_mutex_t lock; /* of all above, while it is shared */
 };
@@ -326,11 +327,78 @@ ckpt_status ckpt__crcs_settle(ckpt__crcs *c, ckpt_error *err)
     return status;
 }
 
+/* Of those that are not known to be sound by now. */
+static ckpt_status check_all(ckpt__crcs *c, const ckpt__source *source, ckpt_error *err)
+{
+    const ckpt__index *x = ckpt__plan_source_index(c->plan);
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < ckpt__plan_bond_count(c->plan); i++) {
+        const ckpt__bond *b = ckpt__plan_bond(c->plan, i);
+        const bool storage = b->flags & CKPT__BOND_STORAGE;
+        const ckpt__tensor *t = storage ? NULL : &x->tensors[b->from];
+        for (size_t k = 0; status == CKPT_OK && k < (t ? ckpt__view_count(t) : 1); k++)
+            status = ckpt__check_storage(source, x, t ? ckpt__view_of(x, t, k).storage : b->from, UINT64_MAX,
+                                         ckpt__plan_name_of(c->plan, (uint32_t)i), err);
+    }
+    return status;
+}
+
 ckpt_status ckpt__crcs_finish(ckpt__crcs *c, const ckpt__source *source, ckpt_error *err)
 {
     ckpt_status status = ckpt__crcs_settle(c, err);
     for (size_t i = 0; status == CKPT_OK && i < c->count; i++)
         status = ckpt__check_storage(source, ckpt__plan_source_index(c->plan), c->parts[i]->storage, UINT64_MAX,
                                      ckpt__plan_name_of(c->plan, c->parts[i]->bond), err);
-    return status;
+    return status == CKPT_OK && c->doubt_all ? check_all(c, source, err) : status;
+}
+
+/* ---- from one run to another */
+
+enum { SAID = 16384 }; /* of storages: a longer list would be said again with each file */
+
+void ckpt__crcs_say(const ckpt__crcs *c, ckpt__buf *text)
+{
+    if (c->doubt_all || c->count > SAID) {
+        ckpt__buf_char(text, '*');
+        return;
+    }
+    for (size_t i = 0; i < c->count; i++)
+        ckpt__buf_printf(text, "%s%u:%u", i ? "," : "", (unsigned)c->parts[i]->storage, (unsigned)c->parts[i]->bond);
+}
+
+static bool take_number(const char **text, size_t most, uint32_t *number)
+{
+    uint64_t n = 0;
+    const char *p = *text;
+    while (*p >= '0' && *p <= '9' && n <= UINT32_MAX)
+        n = n * 10 + (uint64_t)(*p++ - '0');
+    bool any = p > *text;
+    *text = p;
+    *number = (uint32_t)n;
+    return any && n < most;
+}
+
+ckpt_status ckpt__crcs_doubt(ckpt__crcs *c, const char *text, bool *understood, ckpt_error *err)
+{
+    const ckpt__index *x = ckpt__plan_source_index(c->plan);
+    const size_t bonds = ckpt__plan_bond_count(c->plan);
+    uint32_t storage, bond;
+    *understood = true;
+    if (strcmp(text, "*") == 0) {
+        c->doubt_all = true;
+        return CKPT_OK;
+    }
+    while (*text) {
+        *understood = take_number(&text, x->storage_count, &storage) && *text++ == ':' &&
+                      take_number(&text, bonds, &bond) && (*text == '\0' || (*text == ',' && text[1]));
+        if (!*understood)
+            return CKPT_OK;
+        text += *text == ',';
+        const ckpt__extent *e = extent_of(c, storage);
+        part *p = begin(c, storage, e->spanned ? e->span + 1 : 0, bond, err);
+        if (!p)
+            return CKPT_E_NO_MEMORY;
+        p->lost = true; /* whatever of it is read again, all of it is read at the end */
+    }
+    return CKPT_OK;
 }

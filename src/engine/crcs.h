@@ -34,4 +34,9 @@ ckpt_status ckpt__crcs_add_span(ckpt__crcs *crcs, uint32_t storage, uint32_t bon
 ckpt_status ckpt__crcs_settle(ckpt__crcs *crcs, ckpt_error *err);
 /* No more is read: a storage of which ranges are missing, or came twice, is read from end to end. CKPT_E_DAMAGED as above. */
 ckpt_status ckpt__crcs_finish(ckpt__crcs *crcs, const ckpt__source *source, ckpt_error *err);
+/* A run that goes on with what another one has written does not read again what that one has read. What it had not compared by then
+ * is said here, as storages in `text` ("3:17,4:18": the bond that read it first, for messages; "*": more than that), and given to
+ * ckpt__crcs_doubt before anything is read: then ckpt__crcs_finish reads those from end to end. False: it is no such text. */
+void ckpt__crcs_say(const ckpt__crcs *crcs, ckpt__buf *text);
+ckpt_status ckpt__crcs_doubt(ckpt__crcs *crcs, const char *text, bool *understood, ckpt_error *err);
 #endif

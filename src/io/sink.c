@@ -19,6 +19,7 @@ void ckpt__sink_free(ckpt__sink *s)
         close(s->direct);
     if (s->dirfd >= 0 && !s->parent)
         close(s->dirfd);
+    ckpt__journal_close(s->journal);
     free(s->path);
     free(s->base);
     free(s->temporary);
@@ -28,7 +29,7 @@ void ckpt__sink_free(ckpt__sink *s)
     free(s);
 }
 
-static ckpt__sink *new_sink(const ckpt__sink_options *options)
+ckpt__sink *ckpt__sink_new(const ckpt__sink_options *options)
 {
     ckpt__sink *s = calloc(1, sizeof *s);
     if (s) {
@@ -38,8 +39,7 @@ static ckpt__sink *new_sink(const ckpt__sink_options *options)
     return s;
 }
 
-/* Splits path (a link as destination resolved first) and opens the directory that it lies in. */
-static ckpt_status locate(ckpt__sink *s, const char *path, ckpt_error *err)
+ckpt_status ckpt__sink_locate(ckpt__sink *s, const char *path, ckpt_error *err)
 {
     char resolved[PATH_MAX];
     struct stat st;
@@ -202,11 +202,11 @@ ckpt_status ckpt__sink_file(const char *path, uint64_t size, const ckpt__sink_op
                             ckpt_error *err)
 {
     *out = NULL;
-    ckpt__sink *s = new_sink(options);
+    ckpt__sink *s = ckpt__sink_new(options);
     if (!s)
         return ckpt__fail_memory(err, path, 0);
     s->size = size;
-    return open_file(s, locate(s, path, err), out, err);
+    return open_file(s, ckpt__sink_locate(s, path, err), out, err);
 }
 
 /* The name in an open directory; folder: the directory's name, for messages. */
@@ -227,7 +227,7 @@ ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, 
                                const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
 {
     *out = NULL;
-    ckpt__sink *s = new_sink(options);
+    ckpt__sink *s = ckpt__sink_new(options);
     if (!s)
         return ckpt__fail_memory(err, name, 0);
     s->size = size;
@@ -237,13 +237,15 @@ ckpt_status ckpt__sink_file_at(int dirfd, const char *folder, const char *name, 
 ckpt_status ckpt__sink_member(ckpt__sink *directory, const char *name, uint64_t size, ckpt__sink **out, ckpt_error *err)
 {
     *out = NULL;
-    ckpt__sink *s = new_sink(&directory->options);
+    ckpt__sink *s = ckpt__sink_new(&directory->options);
     if (!s)
         return ckpt__fail_memory(err, name, 0);
     s->parent = directory;
     s->dirfd = directory->fd;
     s->size = size;
     ckpt_status status = CKPT_OK;
+    if (directory->adopted)
+        (void)!unlinkat(s->dirfd, name, 0); /* what is left of it; what cannot be removed is there below */
     if (asprintf(&s->path, "%s/%s", directory->path, name) < 0) {
         s->path = NULL;
         status = ckpt__fail_memory(err, name, 0);
@@ -271,7 +273,10 @@ ckpt_status ckpt__sink_folder(ckpt__sink *directory, const char *name, ckpt_erro
     char *kept = strdup(name);
     if (!kept)
         return ckpt__fail_memory(err, name, 0);
-    if (mkdirat(directory->fd, name, 0777 & ckpt__sink_limit(directory)) < 0) {
+    struct stat st;
+    bool there =
+        directory->adopted && fstatat(directory->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    if (!there && mkdirat(directory->fd, name, 0777 & ckpt__sink_limit(directory)) < 0) {
         int e = errno;
         free(kept);
         return ckpt__fail_sys(err, e, directory->path, "cannot create the folder '%s' in it (mkdirat)%s", name,
@@ -319,20 +324,22 @@ static ckpt_status check_replaceable(const ckpt__sink *s, ckpt_error *err)
 }
 
 /* The temporary directory, into which nobody else may look. */
-static ckpt_status make_temporary(ckpt__sink *s, ckpt_error *err)
+static ckpt_status make_temporary(ckpt__sink *s, const char *digest, ckpt_error *err)
 {
     for (int i = 0; s->fd < 0; i++) {
-        free(s->temporary);
-        if (asprintf(&s->temporary, ".tmp-%.200s.%016llx", s->base, (unsigned long long)ckpt__unique()) < 0) {
-            s->temporary = NULL;
-            return ckpt__fail_memory(err, s->path, 0);
-        }
+        ckpt_status status = ckpt__sink_call_temporary(s, digest, err);
+        if (status == CKPT_E_EXISTS && i < 100)
+            continue;
+        if (status < 0)
+            return status;
         if (mkdirat(s->dirfd, s->temporary, 0700) < 0) {
-            if (errno == EEXIST && i < 100)
-                continue;
             int e = errno;
             free(s->temporary);
             s->temporary = NULL;
+            ckpt__journal_remove(s->journal);
+            s->journal = NULL;
+            if (e == EEXIST && i < 100)
+                continue;
             return ckpt__fail_sys(err, e, s->path, "cannot create a temporary directory beside it (mkdirat)%s",
                                   ckpt__write_advice(e));
         }
@@ -342,6 +349,19 @@ static ckpt_status make_temporary(ckpt__sink *s, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* The directory of an interrupted run, or a new one. */
+static ckpt_status begin_directory(ckpt__sink *s, ckpt_error *err)
+{
+    const char *digest = s->options.journal;
+    s->options.journal = NULL;
+    ckpt_status status = digest ? ckpt__sink_search(s, digest, false, err) : CKPT_OK;
+    if (status == CKPT_OK && s->journal)
+        status = ckpt__sink_adopt(s, err);
+    if (status == CKPT_OK && !s->adopted)
+        status = make_temporary(s, digest, err);
+    return status;
+}
+
 static ckpt_status open_directory(ckpt__sink *s, ckpt_status status, ckpt__sink **out, ckpt_error *err)
 {
     struct stat st;
@@ -349,14 +369,17 @@ static ckpt_status open_directory(ckpt__sink *s, ckpt_status status, ckpt__sink 
     if (status == CKPT_OK)
         status = check_replaceable(s, err);
     if (status == CKPT_OK)
-        status = make_temporary(s, err);
+        status = begin_directory(s, err);
     bool replaces =
         status == CKPT_OK && fstatat(s->dirfd, s->base, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
     s->mode = replaces ? st.st_mode & 0777 : 0;
     if (status == CKPT_OK && !replaces)
         status = learn_mode(s, s->fd, err);
     if (status < 0) {
-        ckpt__sink_abort(s);
+        if (s->adopted)
+            ckpt__sink_keep(s);
+        else
+            ckpt__sink_abort(s);
         return status;
     }
     *out = s;
@@ -366,15 +389,15 @@ static ckpt_status open_directory(ckpt__sink *s, ckpt_status status, ckpt__sink 
 ckpt_status ckpt__sink_directory(const char *path, const ckpt__sink_options *options, ckpt__sink **out, ckpt_error *err)
 {
     *out = NULL;
-    ckpt__sink *s = new_sink(options);
-    return s ? open_directory(s, locate(s, path, err), out, err) : ckpt__fail_memory(err, path, 0);
+    ckpt__sink *s = ckpt__sink_new(options);
+    return s ? open_directory(s, ckpt__sink_locate(s, path, err), out, err) : ckpt__fail_memory(err, path, 0);
 }
 
 ckpt_status ckpt__sink_directory_at(int dirfd, const char *folder, const char *name, const ckpt__sink_options *options,
                                     ckpt__sink **out, ckpt_error *err)
 {
     *out = NULL;
-    ckpt__sink *s = new_sink(options);
+    ckpt__sink *s = ckpt__sink_new(options);
     return s ? open_directory(s, locate_at(s, dirfd, folder, name, err), out, err) : ckpt__fail_memory(err, name, 0);
 }
 
@@ -447,6 +470,13 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
     return s->options.behind && s->options.sync && all >= DIRECT_FROM ? write_behind(s, begin, all, err) : CKPT_OK;
 }
 
+/* The next run removes a directory by it, so it goes after that. */
+static void remove_journal(ckpt__sink *s)
+{
+    ckpt__journal_remove(s->journal);
+    s->journal = NULL;
+}
+
 void ckpt__sink_abort(ckpt__sink *s)
 {
     if (!s)
@@ -458,11 +488,13 @@ void ckpt__sink_abort(ckpt__sink *s)
             fd = openat(s->dirfd, s->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         for (size_t i = s->folder_count; fd >= 0 && i-- > 0;)
             ckpt__remove_directory(fd, s->folders[i], -1);
-        if (s->directory)
-            ckpt__remove_directory(s->dirfd, s->temporary, fd);
-        else
+        if (!s->directory)
             unlinkat(s->dirfd, s->temporary, 0);
-    }
+        else if (ckpt__remove_directory(s->dirfd, s->temporary, fd) ||
+                 (s->adopted && ckpt__remove_tree(s->dirfd, s->temporary)))
+            remove_journal(s);
+    } else
+        remove_journal(s);
     ckpt__sink_free(s);
 }
 

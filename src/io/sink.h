@@ -11,6 +11,10 @@ typedef struct ckpt__sink_options {
     bool replace_any;  /* by a directory: also a file, or a directory that is no checkpoint */
     bool behind;       /* with sync: through the page cache, written out while more comes, and not kept there */
     mode_t mode_limit; /* 0: none; else the permission bits that the result may have at most */
+    const char *
+        journal; /* of a directory: a digest of what is going to be in it. What an interrupted run with the same one has
+                                   * left is gone on with, what others have left is removed (io/sink_left.h). "": all is
+                                   * removed, and no journal is kept. NULL: nobody looks. Borrowed by the opening alone */
 } ckpt__sink_options;
 
 /* A temporary in path's directory, O_EXCL, that nobody but its owner may open; settled it gets the mode of the file replaced

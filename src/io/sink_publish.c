@@ -216,6 +216,8 @@ ckpt_status ckpt__sink_commit(ckpt__sink *s, ckpt_error *err)
     /* From here on it is published: a failure means that a power cut may still undo it. */
     if (s->options.sync && !s->synced && ckpt__sync_directory(s->dirfd) < 0)
         status = ckpt__fail_sys(err, errno, s->path, "it is written, but its directory could not be synced (fsync)");
+    ckpt__journal_remove(s->journal);
+    s->journal = NULL;
     ckpt__sink_free(s);
     return status;
 }

@@ -401,7 +401,8 @@ ckpt_status ckpt__carry_files(ckpt__out *w)
     ckpt_status status = l.there ? leave_read(w, l.there) : ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK)
         status = list_files(&l);
-    if (status == CKPT_OK && l.left)
+    const bool weights = !w->m->as || w->m->hf; /* else the folders may be those that the optimizer is read from */
+    if (status == CKPT_OK && l.left && weights)
         status =
             ckpt__migration_note(w->m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, w->err,
                                  "%zu folders of the source stay behind: no weights of this model are in them", l.left);

@@ -92,7 +92,7 @@ static ckpt_status progress(const summing *s, ckpt_error *err)
     m->done = s->before + __atomic_load_n(&s->done, __ATOMIC_RELAXED);
     if (!p->fn || p->fn(p->ctx, m->done < m->total ? m->done : m->total, m->total) == 0)
         return CKPT_OK;
-    return ckpt__fail(err, CKPT_E_CANCELLED, m->dst, "cancelled while it was read back; nothing was written");
+    return ckpt__fail(err, CKPT_E_CANCELLED, m->dst, "cancelled while it was read back");
 }
 
 /* Converted, and conjugated or negated, as it was written. */
@@ -379,7 +379,7 @@ static int note_place(void *ctx, const ckpt_visit *visit)
 
 static ckpt_status note_places(checker *c)
 {
-    if (!c->m->same && !ckpt__is_trainers(c->m))
+    if (!c->m->same && !ckpt__is_trainers(c->m) && !ckpt__is_fsdps(c->m))
         return CKPT_OK;
     if (!(c->places = ckpt__hash_new(c->back->index->tensor_count)))
         return ckpt__migration_no_memory(c->err);

@@ -76,7 +76,7 @@ ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *f, ckpt__sink *folder)
         w->m->done += n;
         if (status == CKPT_OK && p->fn &&
             p->fn(p->ctx, w->m->done < w->m->total ? w->m->done : w->m->total, w->m->total) != 0)
-            status = ckpt__fail(w->err, CKPT_E_CANCELLED, w->m->dst, "cancelled; nothing was written");
+            status = ckpt__fail(w->err, CKPT_E_CANCELLED, w->m->dst, "cancelled by the progress callback");
     }
     if (own)
         ckpt__source_drop_last(source);

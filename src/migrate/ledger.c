@@ -32,6 +32,7 @@ static const struct {
              {"rank-state", "it is of one rank of several, and --rank-state leaves it out"},
              {"dead-state", "its parameter is in no group"},
              {"stacked", "another tensor that is written has it, as one of the model's layers, or a value does"},
+             {"laid-out", "its elements are in other tensors: the layout joins them, or leaves it out"},
              {"tied", "it is another name of a tensor that is written"},
              {"in-structure", "it is not dense: the structure of the torch file has it, and its parts are written"},
              {"in-header", "the target says the step once for all parameters"},
@@ -49,7 +50,8 @@ const char *ckpt__fate_why(ckpt__fate fate)
 
 const char *ckpt__own_code(ckpt__own own)
 {
-    static const char *const codes[] = {NULL, "joined", "cut-out", "converted", "strided", "merged", "resolved"};
+    static const char *const codes[] = {NULL,      "joined", "cut-out",  "converted",
+                                        "strided", "merged", "laid-out", "resolved"};
     return codes[own];
 }
 

@@ -15,6 +15,7 @@ typedef enum ckpt__fate {
     CKPT__FATE_RANK_STATE, /* likewise: --rank-state, it is of one rank of several (rank_edit.c) */
     CKPT__FATE_DEAD_STATE, /* likewise: a state of a parameter that no group has (libtorch.c) */
     CKPT__FATE_STACKED, /* likewise: another tensor that is written has it, as one of its layers; or a value does (stack.c) */
+    CKPT__FATE_LAID,         /* likewise: --layout, its elements are in other tensors (layout_states.c) */
     CKPT__FATE_TIED,         /* another name of a tensor that is written, which transformers ties again (out.c) */
     CKPT__FATE_IN_STRUCTURE, /* not dense: in what a native file keeps of a torch file, with its parts as tensors (place.c) */
     CKPT__FATE_IN_HEADER, /* a step, which the target says once for all parameters (to_llmc.c) */
@@ -29,6 +30,7 @@ typedef enum ckpt__own {
     CKPT__OWN_CAST,    /* it has another dtype */
     CKPT__OWN_STRIDED, /* it has other strides than in the native file: those of the torch file (torch.c) */
     CKPT__OWN_MERGED,  /* it is computed: an adapter is merged into it (adapter_match.c) */
+    CKPT__OWN_LAID,    /* --layout has turned or cut it (layout_pieces.c) */
     CKPT__OWN_RESOLVED /* it was conjugate or negated, and the target has no such views */
 } ckpt__own;
 

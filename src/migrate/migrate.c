@@ -14,6 +14,7 @@
 #include "examine/steps.h"
 #include "format/table.h"
 #include "migrate/adapter.h"
+#include "migrate/layout.h"
 #include "migrate/megatron.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
@@ -105,7 +106,7 @@ static ckpt_status decide(ckpt__migration *m, ckpt_error *err)
 static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_migrate_options *o = &m->options;
-    const bool torch = !m->same && (m->torch || ckpt__migrate_torch_keeps(m));
+    const bool torch = !m->same && !o->layout && (m->torch || ckpt__migrate_torch_keeps(m));
     const bool renames = !m->same && (o->strip_prefix_count || o->rename_count || o->add_prefix);
     ckpt_status status =
         m->tree ? ckpt__migrate_second_names(m, err) : CKPT_OK; /* while it has those of the listings */
@@ -115,7 +116,9 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__edits_close_holes(m->edits, m->from->root, &m->from->root, err);
     if (status == CKPT_OK && !m->same && !ckpt__is_torch_dist(m))
         status = ckpt__migrate_one_rank(m, err);
-    if (status == CKPT_OK && (torch || renames))
+    if (status == CKPT_OK && o->layout)
+        status = ckpt__migrate_layout(m, err);
+    if (status == CKPT_OK && (torch || (renames && !o->layout)))
         status = ckpt__migrate_flatten(m, err);
     if (status == CKPT_OK && torch && !m->named_script && !o->weights_only)
         status = ckpt__migrate_libtorch(m, err);
@@ -124,10 +127,10 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_groups(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_names(m, err);
-    if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN) && !o->weights_only)
-        status = ckpt__resume_step(m, err);
     if (status == CKPT_OK && ckpt__is_torch_dist(m))
         status = ckpt__megatron_ready(m, err);
+    if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN) && !o->weights_only)
+        status = ckpt__resume_step(m, err);
     return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }
 
@@ -152,7 +155,10 @@ static ckpt_status publish(ckpt__migration *m, ckpt_status status, ckpt_error *e
         status = ckpt__check_replaced(m, err); /* once more: reading back takes time */
     if (sink && status == CKPT_OK)
         return ckpt__sink_commit(sink, err);
-    ckpt__sink_abort(sink);
+    if (status == CKPT_E_CANCELLED)
+        ckpt__interrupted_leave(m, sink, status, err);
+    else
+        ckpt__sink_abort(sink);
     if (sink && (status == CKPT_E_DAMAGED || status == CKPT_E_SYSTEM)) {
         ckpt__error_object(err, m->dst);
         ckpt__error_prefix(err, "what was written %s, and was removed; what was there before is untouched",

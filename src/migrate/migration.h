@@ -22,6 +22,10 @@
  *   script.c           modules of libtorch in C++ and of TorchScript become flat dicts
  *   libtorch.c         optimizers of libtorch in C++ become optimizers of torch in Python, by position
  *   groups.c           a torch target: a group for moments without one, one step a parameter
+ *   layout.c           --layout: the tensors of one program become those of another (layout.h)
+ *   layout_states.c    --layout: what belongs to each of them goes along
+ *   layout_groups.c    --layout: the parameters of the optimizer's groups
+ *   layout_pieces.c    --layout: tensors as pieces, and pieces as tensors
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
  *   ledger.c           what becomes of each tensor, and why; rows by their names (ledger.h)
@@ -44,7 +48,9 @@
  *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
  *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
- *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate
+ *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate (trainer.h)
+ *   to_trainer_shards.c  of their runs with FSDP2 and DeepSpeed
+ *   trainer_beside.c   what stands beside the weights and the optimizer there
  *   to_universal.c     that tree as a universal checkpoint of DeepSpeed
  *   to_run.c           a run of this library, for any number of ranks (to_run.h)
  *   to_run_tags.c      the devices of its ranks, and reading it back
@@ -54,6 +60,9 @@
  *   out.c              writing a file, or a directory of shards (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
+ *   bytes_kept.c       what of that another run has to know
+ *   digest.c           is a migration the same as another one?
+ *   interrupted.c      going on with what an interrupted run has left, by its journal
  *   as_folder.c        --to same: a directory that its own program reads again
  *   same_shards.c      --to same: shards that stay away, and their index (same.h)
  *   copy.c             copying files byte for byte
@@ -88,9 +97,13 @@ typedef enum ckpt__as {
     CKPT__AS_UNIVERSAL, /* to_universal.c */
     CKPT__AS_HF_TRAINER,
     CKPT__AS_ACCELERATE, /* to_trainer.c */
-    CKPT__AS_TORCH_DIST, /* to_megatron.c */
-    CKPT__AS_RUN,        /* to_run.c: `torch` is not true */
-    CKPT__AS_LLMC,       /* to_llmc.c: `torch` is not true; of weights alone it is one file */
+    CKPT__AS_HF_TRAINER_FSDP,
+    CKPT__AS_ACCELERATE_FSDP,
+    CKPT__AS_HF_TRAINER_DEEPSPEED,
+    CKPT__AS_ACCELERATE_DEEPSPEED, /* to_trainer_shards.c */
+    CKPT__AS_TORCH_DIST,           /* to_megatron.c */
+    CKPT__AS_RUN,                  /* to_run.c: `torch` is not true */
+    CKPT__AS_LLMC,                 /* to_llmc.c: `torch` is not true; of weights alone it is one file */
 } ckpt__as;
 
 /* A tensor of the target by the name that it is read back by. */
@@ -134,6 +147,7 @@ typedef struct ckpt__migration {
     bool torch, hf;               /* torch: `format` is torch's; hf: a directory of shards for transformers */
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
     ckpt__as as;                  /* not AS_IS: `torch` is true too, as a rule */
+    bool wholes;                  /* of AS_DCP: values without tensors are there whole, too (--to dcp-fsdp1) */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */
@@ -190,6 +204,7 @@ typedef struct ckpt__migration {
     unsigned threads;           /* that the files were written by: as many read them back. 0: nothing is written yet */
     ckpt__sink *sink;           /* owned, --verify: all is written, and does not yet have the name dst. NULL: the
                                    * target has its name, or there is none */
+    size_t finished;            /* files of the target's directory that are written, or were by an interrupted run */
     char *beside;               /* heap: the path where the target can be read until then; NULL: no --verify */
     ckpt_report *report, *lost; /* report: the caller's; the call's own where the caller gave none. lost: owned, all
                                    * that the target cannot hold; without --lossy one finding refuses the call */
@@ -209,8 +224,8 @@ static inline bool ckpt__is_dcp(const ckpt__migration *m)
 /* Is the source one, too? It keeps its own tree. */
 static inline bool ckpt__keeps_dcp(const ckpt__migration *m)
 {
-    return m->as == CKPT__AS_DCP && m->tree && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP &&
-           !m->options.weights_only;
+    return m->as == CKPT__AS_DCP && m->tree && !m->options.layout &&
+           ckpt__format_of(m->from)->sharded == CKPT__SHARDED_DCP && !m->options.weights_only;
 }
 /* Is a checkpoint of megatron-core written, cut for any number of ranks as well? */
 static inline bool ckpt__is_torch_dist(const ckpt__migration *m)
@@ -222,15 +237,30 @@ static inline bool ckpt__keeps_megatron(const ckpt__migration *m)
 {
     return ckpt__is_torch_dist(m) && ckpt__format_of(m->from)->sharded == CKPT__SHARDED_TORCH_DIST;
 }
-/* Files of the HF Trainer or of accelerate: the target's tree is a dict from their names. */
+/* Files of the HF Trainer or of accelerate, of one process: the target's tree is a dict from their names. */
 static inline bool ckpt__is_trainers(const ckpt__migration *m)
 {
     return m->as == CKPT__AS_HF_TRAINER || m->as == CKPT__AS_ACCELERATE;
 }
+/* The same of a run with FSDP2: weights and optimizer are distributed checkpoints, and the tree is a dict from names likewise. */
+static inline bool ckpt__is_fsdps(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_HF_TRAINER_FSDP || m->as == CKPT__AS_ACCELERATE_FSDP;
+}
+static inline bool ckpt__is_accelerates(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_ACCELERATE || m->as == CKPT__AS_ACCELERATE_FSDP || m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
+}
+/* A universal checkpoint of DeepSpeed, alone or as one of these two has it. */
+static inline bool ckpt__is_universal(const ckpt__migration *m)
+{
+    return m->as == CKPT__AS_UNIVERSAL || m->as == CKPT__AS_HF_TRAINER_DEEPSPEED ||
+           m->as == CKPT__AS_ACCELERATE_DEEPSPEED;
+}
 /* Does the target have its optimizer by position, as torch has it? */
 static inline bool ckpt__matches_by_position(const ckpt__migration *m)
 {
-    return m->torch && (!m->as || ckpt__keeps_dcp(m) || ckpt__is_trainers(m));
+    return m->torch && !m->options.layout && (!m->as || ckpt__keeps_dcp(m) || ckpt__is_trainers(m));
 }
 /* Which parameters the optimizer's numbers are is not known, and the target's program matches by position as the source's does. */
 static inline bool ckpt__by_position(const ckpt__migration *m)

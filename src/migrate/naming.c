@@ -184,7 +184,7 @@ ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
 ckpt_status ckpt__migrate_find_names(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__canon_hints hints = {.map = m->map, .assume_order = m->options.assume_order};
-    if (!m->torch || (m->as && !ckpt__keeps_dcp(m)) || !m->tree || is_script(m->from)) {
+    if (!m->torch || m->options.layout || (m->as && !ckpt__keeps_dcp(m)) || !m->tree || is_script(m->from)) {
         hints.param_names = m->options.param_names;
         hints.param_name_count = m->options.param_name_count;
     }

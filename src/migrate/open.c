@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include "anatomy/part.h"
 #include "format/table.h"
+#include "io/sink_left.h"
 #include "migrate/out.h"
 #include "migrate/shards.h"
 #include "migrate/torch.h"
@@ -62,6 +63,8 @@ static ckpt_status check_paths(ckpt__migration *m, ckpt_error *err)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a directory: one file is written, give it a name");
     if (there && folder && !S_ISDIR(b.st_mode))
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "it is a file: a directory is written, give it a name");
+    if (there && folder && !m->options.dry_run)
+        ckpt__sink_tidy(m->dst);
     if (there && !m->options.force && !m->options.dry_run)
         return ckpt__fail(err, CKPT_E_EXISTS, m->dst, "it exists; --force replaces it");
     return there && m->options.force ? ckpt__check_replaced(m, err) : CKPT_OK;
@@ -104,16 +107,26 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
         format->name);
 }
 
+/* What is written, but for the last two. */
+#define WRITTEN                                                                                                         \
+    "ckpt, safetensors, torch, hf, dcp, dcp-fsdp1, dcp-hf, universal, hf-trainer and accelerate (each also with -fsdp " \
+    "or -deepspeed behind it), torch-dist, llmc"
+
 static ckpt__as as_of(const char *to)
 {
     static const struct {
         const char *to;
         ckpt__as as;
     } rows[] = {{"dcp", CKPT__AS_DCP},
+                {"dcp-fsdp1", CKPT__AS_DCP},
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
                 {"accelerate", CKPT__AS_ACCELERATE},
+                {"hf-trainer-fsdp", CKPT__AS_HF_TRAINER_FSDP},
+                {"accelerate-fsdp", CKPT__AS_ACCELERATE_FSDP},
+                {"hf-trainer-deepspeed", CKPT__AS_HF_TRAINER_DEEPSPEED},
+                {"accelerate-deepspeed", CKPT__AS_ACCELERATE_DEEPSPEED},
                 {"torch-dist", CKPT__AS_TORCH_DIST},
                 {"ckpt-run", CKPT__AS_RUN},
                 {"llmc", CKPT__AS_LLMC}};
@@ -130,6 +143,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     if (strcmp(m->to, "same") == 0 && (status = find_own(m, err)) < 0)
         return status;
     m->as = as_of(m->to);
+    m->wholes = strcmp(m->to, "dcp-fsdp1") == 0;
     m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf                             ? "safetensors"
                                   : m->as == CKPT__AS_RUN           ? "ckpt"
@@ -141,12 +155,11 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
     if (m->format && (m->format->write || m->as == CKPT__AS_LLMC))
         return CKPT_OK;
-    return ckpt__fail(
-        err, CKPT_E_UNSUPPORTED, m->dst,
-        m->format
-            ? "format '%s' is read, but this version does not write it; it writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, torch-dist, llmc and ckpt-run"
-            : "there is no format '%s'; this version writes ckpt, safetensors, torch, hf, dcp, dcp-hf, universal, hf-trainer, accelerate, torch-dist, llmc, ckpt-run and same",
-        m->to);
+    return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->dst,
+                      m->format ? "format '%s' is read, but this version does not write it; it writes " WRITTEN
+                                  " and ckpt-run"
+                                : "there is no format '%s'; this version writes " WRITTEN ", ckpt-run and same",
+                      m->to);
 }
 
 static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)

@@ -375,7 +375,7 @@ static ckpt_status finish(const writer *w, ckpt__sink *sink)
     if (status == CKPT_OK)
         m->sink = sink;
     else
-        ckpt__sink_abort(sink);
+        ckpt__interrupted_leave(m, sink, status, err);
     return status;
 }
 
@@ -396,7 +396,7 @@ static ckpt_status write_shard(writer *w, shard *s, ckpt__sink *folder, const ck
                                 : ckpt__sink_file(m->dst, s->recipe->size, &options, &sink, w->err);
     if (status == CKPT_OK)
         status = ckpt__write_recipe(s->recipe, payload, sink, &m->options.progress, m->done, m->total,
-                                    m->as == CKPT__AS_RUN ? &s->crc : NULL, w->err);
+                                    folder ? &s->crc : NULL, w->err);
     if (status < 0) {
         ckpt__sink_abort(sink);
         return status;
@@ -440,21 +440,33 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    ckpt_status status = ckpt__is_folder(m) ? ckpt__sink_directory(m->dst, &options, &folder, w->err) : CKPT_OK;
+    char digest[CKPT__SHA256_TEXT];
+    uint64_t there = 0, all = m->total / (m->options.verify ? 2 : 1);
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, digest) : CKPT_OK;
+    if (status == CKPT_OK && ckpt__is_folder(m))
+        status = ckpt__sink_directory(m->dst, &options, &folder, w->err);
     if (status == CKPT_OK && folder)
-        status = ckpt__sink_room(folder, m->total / (m->options.verify ? 2 : 1), w->err);
+        status = ckpt__interrupted_take(w, folder, &there);
+    if (status == CKPT_OK && folder)
+        status = ckpt__sink_room(folder, all > there ? all - there : 0, w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->folder_count; i++)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
+        shard *s = &w->files[i];
         size_t turns = folder ? ckpt__turns_count(w, i) : 0;
         n = turns > 1 ? turns : 1;
-        status =
-            turns > 1 ? ckpt__write_turns(w, i, n, folder, payload) : write_shard(w, &w->files[i], folder, payload);
+        if (turns > 1)
+            status = ckpt__write_turns(w, i, n, folder, payload);
+        else if (!s->taken) {
+            status = write_shard(w, s, folder, payload);
+            if (status == CKPT_OK && folder)
+                status = ckpt__interrupted_record(w, folder, s);
+        }
     }
     if (status == CKPT_OK && folder)
         status = finish(w, folder);
     else if (status < 0)
-        ckpt__sink_abort(folder);
+        ckpt__interrupted_leave(m, folder, status, w->err);
     return status;
 }
 
@@ -475,7 +487,6 @@ static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t bl
     m->total = 0;
     for (size_t i = 0; i < w->count; i++)
         m->total += (w->files[i].recipe ? w->files[i].recipe->size : w->files[i].size) * (m->options.verify ? 2 : 1);
-    w->bytes = bytes;
     ckpt__heap_trim();
     ckpt_status status = ckpt__bytes_open(bytes, memory, readers, &payload, w->err);
     if (status == CKPT_OK) {
@@ -530,9 +541,9 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
                  : ckpt__is_dcp(m)             ? ckpt__dcp_files(&w)
                  : ckpt__is_torch_dist(m)      ? ckpt__megatron_files(&w)
                  : m->as == CKPT__AS_UNIVERSAL ? ckpt__universal_files(&w)
-                 : ckpt__is_trainers(m)        ? ckpt__trainer_files(&w)
                  : m->as == CKPT__AS_RUN       ? ckpt__run_files(&w)
                  : m->as == CKPT__AS_LLMC      ? ckpt__llmc_files(&w)
+                 : m->as                       ? ckpt__trainer_files(&w)
                                                : cut_shards(&w);
     size_t shards = w.count;
     for (size_t i = 0; status == CKPT_OK && i < shards; i++)
@@ -558,6 +569,9 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = ckpt__bytes_plan(&w, &bytes);
     if (status == CKPT_OK)
         status = payload_memory(&w, bytes, &memory, &block, err);
+    w.bytes = bytes;
+    if (status == CKPT_OK && m->options.dry_run)
+        status = ckpt__interrupted_tell(&w);
     if (status == CKPT_OK)
         status = ckpt__plan_tell(&w, bytes, memory);
     if (status == CKPT_OK && !m->options.dry_run)

@@ -1,6 +1,7 @@
 /* migrate/out.h - the files of a target: one, or those of a directory. */
 #ifndef CKPT_MIGRATE_OUT_H
 #define CKPT_MIGRATE_OUT_H
+#include "codec/sha256.h"
 #include "engine/passes.h"
 #include "migrate/migration.h"
 
@@ -17,7 +18,8 @@ typedef struct ckpt__out_file {
     bool copy;                  /* a copy of the source's file of this name, byte for byte */
     size_t from;                /* of a copy: number of the source's root that holds the file */
     uint64_t size;              /* of a copy: bytes */
-    uint32_t crc;               /* of a copy or a recipe: CRC-32 of these bytes, once they are written */
+    uint32_t crc;               /* CRC-32 of the file's bytes, once they are written: of all but `text` */
+    bool taken;                 /* an interrupted run has written it, and it was read back */
     struct ckpt__manifest
         *list; /* in the arena of m->index: `text` is made anew when its turn comes (to_run.c); NULL: it is not */
 } ckpt__out_file;
@@ -50,6 +52,14 @@ ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, c
 /* How often the run, with so much memory for its buffers, decodes compressed storages. *out is to be freed in any case. */
 ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out,
                                ckpt_error *err);
+/* Can another run go on between two files? Not where values that are converted lie in ranges of several files: what became of them is
+ * counted tensor by tensor. */
+bool ckpt__bytes_stops(const ckpt__bytes *b);
+/* What a run that goes on has to know of a file that was just written, for the journal; and takes it in place of reading it.
+ * *understood: false where it is no such text. last: it is of the file that was written last of all. */
+void ckpt__bytes_say(const ckpt__bytes *b, const ckpt__recipe *recipe, ckpt__buf *text);
+ckpt_status ckpt__bytes_take(ckpt__bytes *b, const ckpt__recipe *recipe, const char *text, bool *understood);
+ckpt_status ckpt__bytes_doubt(ckpt__bytes *b, const char *text, bool *understood, ckpt_error *err);
 const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b); /* its bonds: one a payload, in the order of the files */
 uint64_t ckpt__bytes_memory(const ckpt__bytes *b);           /* bytes that the plan takes */
 /* To be read, for ckpt__write_recipe, in buffers of `memory` bytes, at least CKPT__MEMORY_LEAST. The payloads may be asked for in any
@@ -85,18 +95,39 @@ bool ckpt__is_carried(const ckpt__index *from, const char *name);
 
 /* A file for each rank that has a record, and, but of safetensors, the list. */
 ckpt_status ckpt__dcp_files(ckpt__out *w);
+/* The dict `root` as a distributed checkpoint in a folder of the directory. Values that hold no tensor are there whole, too, as torch 2.3
+ * has them: an optimizer's groups may lack settings then (format/dcp/write.h). */
+ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value *root);
 
-/* ---- to_llmc.c */
+/* ---- digest.c */
 
-/* The model, a state of each rank, and the mark that all are whole; with --weights-only the model alone. A target that llm.c could not
- * go on from is refused. */
-ckpt_status ckpt__llmc_files(ckpt__out *w);
+/* Of the source's files, of the options, and of the plan: two migrations of one digest write the same files. As hexadecimal digits. */
+ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT]);
+
+/* ---- interrupted.c: a run goes on with what an interrupted one has left, by its journal (io/journal.h) */
+
+/* Before the directory is opened: options->journal, whose text is `digest`. */
+ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, char digest[CKPT__SHA256_TEXT]);
+/* What a dry run says of it. */
+ckpt_status ckpt__interrupted_tell(ckpt__out *w);
+/* Once it is open: the finished files are read back, and are `taken`. *bytes: theirs. */
+ckpt_status ckpt__interrupted_take(ckpt__out *w, ckpt__sink *folder, uint64_t *bytes);
+/* A file is written. */
+ckpt_status ckpt__interrupted_record(const ckpt__out *w, ckpt__sink *folder, const ckpt__out_file *file);
+/* In place of ckpt__sink_abort, after an error: what is finished stays where another run can do better, and the error says so. */
+void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status status, ckpt_error *err);
+
 /* ---- turns.c */
 
 /* How many files from `first` on are written by turns, since they have ranges of the same tensors; 0: that one has none. */
 size_t ckpt__turns_count(const ckpt__out *w, size_t first);
 ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
                               const ckpt__payload *payload);
+/* ---- to_llmc.c */
+
+/* The model, a state of each rank, and the mark that all are whole; with --weights-only the model alone. A target that llm.c could not
+ * go on from is refused. */
+ckpt_status ckpt__llmc_files(ckpt__out *w);
 
 /* ---- copy.c */
 ckpt_status ckpt__copy_file(ckpt__out *w, ckpt__out_file *file, ckpt__sink *folder);

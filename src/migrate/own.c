@@ -93,10 +93,11 @@ ckpt_status ckpt__own_cast(placement *p, size_t i)
     return status;
 }
 
-/* What was recovered from a storage that is not whole; or is in a file of its own. */
+/* What was recovered from a storage that is not whole; or is in a file of its own; or was turned by a layout. */
 ckpt_status ckpt__own_cut(placement *p, size_t i)
 {
-    return p->m->ledger.rows[i].own == CKPT__OWN_CUT ? set_own(p, i, CKPT__OWN_CUT) : CKPT_OK;
+    const ckpt__own own = (ckpt__own)p->m->ledger.rows[i].own;
+    return own == CKPT__OWN_CUT || own == CKPT__OWN_LAID ? set_own(p, i, own) : CKPT_OK;
 }
 
 /* A tensor that a native file has in C order, and that lay otherwise in the torch file which it was made from. */

@@ -105,7 +105,7 @@ static void make_float(readying *r, size_t tensor)
 static void ready_tensors(readying *r)
 {
     const ckpt__canon *c = r->m->canon;
-    const bool universal = r->m->as == CKPT__AS_UNIVERSAL;
+    const bool universal = ckpt__is_universal(r->m);
     for (size_t i = 0; i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
         const owner *o = e->is_tensor ? owner_of(r, e->state_key.data ? e->param : e->name) : NULL;

@@ -6,7 +6,7 @@
 /* Is one of them written? */
 static inline bool ckpt__resumes(const ckpt__migration *m)
 {
-    return m->as == CKPT__AS_UNIVERSAL || ckpt__is_trainers(m);
+    return ckpt__is_universal(m) || ckpt__is_trainers(m) || ckpt__is_fsdps(m);
 }
 
 /* When all names are known, before the target is described: each parameter with moments has its step as a float32 tensor, a state lies
@@ -19,6 +19,10 @@ ckpt_status ckpt__resume_step(ckpt__migration *m, ckpt_error *err);
  * is "lost". A target of which nobody could resume is refused. */
 ckpt_status ckpt__universal_files(ckpt__out *w);
 ckpt_status ckpt__trainer_files(ckpt__out *w);
+
+/* A universal checkpoint as a part of the directory. tag: its folder; data NULL: global_step<N>_universal, which latest_universal names.
+ * elsewhere: one an entry of m->root, those that have a file beside it; NULL: none has. */
+ckpt_status ckpt__universal_in(ckpt__out *w, ckpt_str tag, const bool *elsewhere);
 
 /* ---- resume.c: dicts on their way, in the arena of the target's index */
 typedef struct ckpt__made_dict {

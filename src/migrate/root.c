@@ -175,5 +175,6 @@ ckpt_status ckpt__migrate_root(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_order(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_device_objects(m, err);
-    return status == CKPT_OK && m->as == CKPT__AS_DCP && !ckpt__keeps_dcp(m) ? ckpt__migrate_dcp_root(m, err) : status;
+    const bool named = (m->as == CKPT__AS_DCP && !ckpt__keeps_dcp(m)) || ckpt__is_fsdps(m);
+    return status == CKPT_OK && named ? ckpt__migrate_dcp_root(m, err) : status;
 }

@@ -35,18 +35,21 @@ static ckpt_status check_names(const ckpt__migration *m, const ckpt_value *group
 }
 
 /* torch's Adam and AdamW (2.13) have these settings in each group, and get_state_dict asks a checkpoint for all of them. torch refuses a
- * checkpoint that lacks one, unless its planner may load a part. */
+ * checkpoint that lacks one, unless its planner may load a part; from one record of all groups (wholes) it misses the first few alone. */
 static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ckpt_error *err)
 {
     static const char *const asked[] = {
         "lr",         "betas",          "eps",   "weight_decay",          "amsgrad", "maximize", "foreach",
         "capturable", "differentiable", "fused", "decoupled_weight_decay"};
+    enum { NEEDED = 4 }; /* by its step */
+    const bool one = m->wholes || ckpt__is_fsdps(m);
+    const size_t count = one ? NEEDED : sizeof asked / sizeof *asked;
     char names[300] = "";
     size_t at = 0, lacking = 0;
     bool adam = false;
     for (size_t i = 0; i < m->index->tensor_count && !adam; i++)
         adam = m->index->tensors[i].info.role == CKPT_ROLE_EXP_AVG_SQ && !ckpt__stays_behind(m, i);
-    for (size_t k = 0; adam && k < sizeof asked / sizeof *asked; k++) {
+    for (size_t k = 0; adam && k < count; k++) {
         bool all = true;
         for (size_t g = 0; g < groups->item_count; g++)
             all = all && ckpt_value_get(groups->items[g], asked[k]);
@@ -57,7 +60,9 @@ static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ck
         return CKPT_OK;
     bool added = ckpt__report_add(
         m->report, CKPT_SEVERITY_WARNING, "groups-lack", NULL,
-        "dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), and the program keeps its own",
+        one ? "write them into the source: the step behind the load fails with KeyError"
+            : "dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), and the program keeps its own; or --to "
+              "dcp-fsdp1, if they are all flags",
         "the optimizer's groups do not say %s, and none of it is made up: torch's AdamW asks for all of them", names);
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
@@ -195,21 +200,37 @@ static ckpt_status ranks_of(const ckpt__migration *m, uint32_t *ranks, ckpt_erro
     return CKPT_OK;
 }
 
+/* Where its files lie. */
+typedef struct cut {
+    const char *below; /* "", or a folder and a slash */
+    const ckpt_value *root;
+    bool whole; /* as ckpt__dcp_write has it */
+    uint32_t ranks;
+} cut;
+
+static ckpt__out_file *add_file(ckpt__out *w, const cut *c, const char *name)
+{
+    char path[120];
+    snprintf(path, sizeof path, "%s%s", c->below, name);
+    ckpt__out_file *f = ckpt__out_add(w, path);
+    return f && f->name ? f : NULL;
+}
+
 /* The files that the recipes are of; those are w's then. */
-static ckpt_status add_files(ckpt__out *w, ckpt__recipe **recipes, uint32_t ranks)
+static ckpt_status add_files(ckpt__out *w, const cut *c, ckpt__recipe **recipes)
 {
     const ckpt__migration *m = w->m;
-    for (uint32_t r = 0; r < ranks; r++) {
+    for (uint32_t r = 0; r < c->ranks; r++) {
         char name[60];
+        if (!recipes[r])
+            continue;
         if (m->as == CKPT__AS_DCP_HF)
             snprintf(name, sizeof name, "shard-%05u-model-00001-of-00001.safetensors", (unsigned)r + 1);
         else
             snprintf(name, sizeof name, "__%u_0.distcp", (unsigned)r);
-        ckpt__out_file *f = recipes[r] ? ckpt__out_add(w, name) : NULL;
-        if (recipes[r] && (!f || !f->name))
-            return ckpt__migration_no_memory(w->err);
+        ckpt__out_file *f = add_file(w, c, name);
         if (!f)
-            continue;
+            return ckpt__migration_no_memory(w->err);
         f->format = m->format;
         f->recipe = recipes[r];
         recipes[r] = NULL;
@@ -218,42 +239,41 @@ static ckpt_status add_files(ckpt__out *w, ckpt__recipe **recipes, uint32_t rank
 }
 
 /* Written last, as torch does it. */
-static ckpt_status add_list(ckpt__out *w, ckpt__buf *list)
+static ckpt_status add_list(ckpt__out *w, const cut *c, ckpt__buf *list)
 {
-    ckpt__out_file *f = ckpt__out_add(w, ".metadata");
-    if (!f || !f->name)
+    ckpt__out_file *f = add_file(w, c, ".metadata");
+    if (!f)
         return ckpt__migration_no_memory(w->err);
     f->text = *list;
     *list = (ckpt__buf){0};
     return CKPT_OK;
 }
 
-static ckpt_status put_files(ckpt__out *w, const ckpt_value *root)
+static ckpt_status write_cut(ckpt__out *w, cut *c)
 {
     ckpt__migration *m = w->m;
-    uint32_t ranks = 1;
     ckpt__buf list = {0};
     const ckpt__write_request q = {.index = m->index,
                                    .source = m->from,
                                    .edits = m->edits,
                                    .tensors = m->chosen,
                                    .count = m->chosen_count,
-                                   .root = root,
+                                   .root = c->root,
                                    .step = -1,
                                    .lost = m->lost};
-    ckpt_status status = ranks_of(m, &ranks, w->err);
-    ckpt__recipe **recipes = status == CKPT_OK ? calloc(ranks, sizeof(ckpt__recipe *)) : NULL;
+    ckpt_status status = ranks_of(m, &c->ranks, w->err);
+    ckpt__recipe **recipes = status == CKPT_OK ? calloc(c->ranks, sizeof(ckpt__recipe *)) : NULL;
     if (status == CKPT_OK && !recipes)
         status = ckpt__migration_no_memory(w->err);
     if (status == CKPT_OK)
-        status = m->as == CKPT__AS_DCP_HF ? ckpt__dcp_write_shards(&q, ranks, recipes, w->err)
-                 : ckpt__is_torch_dist(m) ? ckpt__dcp_write_records(&q, ranks, recipes, &list, w->err)
-                                          : ckpt__dcp_write(&q, ranks, recipes, &list, w->err);
+        status = m->as == CKPT__AS_DCP_HF ? ckpt__dcp_write_shards(&q, c->ranks, recipes, w->err)
+                 : ckpt__is_torch_dist(m) ? ckpt__dcp_write_records(&q, c->ranks, recipes, &list, w->err)
+                                          : ckpt__dcp_write(&q, c->ranks, c->whole, recipes, &list, w->err);
     if (status == CKPT_OK)
-        status = add_files(w, recipes, ranks);
+        status = add_files(w, c, recipes);
     if (status == CKPT_OK && m->as != CKPT__AS_DCP_HF)
-        status = add_list(w, &list);
-    for (uint32_t r = 0; recipes && r < ranks; r++)
+        status = add_list(w, c, &list);
+    for (uint32_t r = 0; recipes && r < c->ranks; r++)
         ckpt__recipe_free(recipes[r]);
     free(recipes);
     ckpt__buf_free(&list);
@@ -262,10 +282,20 @@ static ckpt_status put_files(ckpt__out *w, const ckpt_value *root)
 
 ckpt_status ckpt__dcp_files(ckpt__out *w)
 {
-    return put_files(w, w->m->root);
+    return write_cut(w, &(cut){.below = "", .root = w->m->root, .whole = w->m->wholes});
 }
 
 ckpt_status ckpt__dcp_records_files(ckpt__out *w, const ckpt_value *root)
 {
-    return put_files(w, root);
+    return write_cut(w, &(cut){.below = "", .root = root});
+}
+
+ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value *root)
+{
+    char below[60];
+    snprintf(below, sizeof below, "%.50s/", folder);
+    if (!ckpt__grow(&w->folders, &w->folder_capacity, w->folder_count + 1, sizeof *w->folders))
+        return ckpt__migration_no_memory(w->err);
+    w->folders[w->folder_count++] = folder;
+    return write_cut(w, &(cut){.below = below, .root = root, .whole = true});
 }

@@ -28,8 +28,9 @@ typedef struct universal {
     ckpt__trained_parts parts;
     const ckpt_value *first_step; /* of the first parameter that has one; NULL: none has */
     int64_t step;
-    size_t trained, left; /* parameters with files; tensors of the model that nobody loads */
-    ckpt__buf names;      /* of the latter, the first few */
+    size_t trained, left;  /* parameters with files; tensors of the model that nobody loads */
+    ckpt__buf names;       /* of the latter, the first few */
+    const bool *elsewhere; /* one an entry of the root: it has a file of its own; NULL: none has */
     ckpt_error *err;
 } universal;
 
@@ -410,6 +411,8 @@ static ckpt_status put_client_state(universal *u, ckpt__made_dict *d)
         const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){NULL, 0};
         expecting x = {u, key, met};
         skipped |= ckpt__str_is(key, "skipped_steps");
+        if (u->elsewhere && u->elsewhere[i])
+            continue;
         if (ckpt__str_is(key, "model") && e->value == u->parts.model)
             continue;
         if (own && ckpt__str_is(key, "step"))
@@ -515,11 +518,25 @@ static ckpt_status write_latest(universal *u, ckpt_str tag)
     return f->text.failed ? no_memory(u) : CKPT_OK;
 }
 
-ckpt_status ckpt__universal_files(ckpt__out *w)
+static ckpt_status write_all(universal *u, ckpt_str tag, bool latest)
 {
-    universal u = {.w = w, .m = w->m, .arena = w->m->index->arena, .err = w->err};
+    ckpt_status status = add_folder(u, tag);
+    if (status == CKPT_OK)
+        status = write_models(u, tag);
+    if (status == CKPT_OK)
+        status = write_params(u, tag);
+    if (status == CKPT_OK)
+        status = write_settings(u, tag);
+    if (status == CKPT_OK && latest)
+        status = write_latest(u, tag);
+    return status == CKPT_OK ? say_left(u) : status;
+}
+
+ckpt_status ckpt__universal_in(ckpt__out *w, ckpt_str tag, const bool *elsewhere)
+{
+    universal u = {.w = w, .m = w->m, .arena = w->m->index->arena, .elsewhere = elsewhere, .err = w->err};
+    const bool latest = !tag.data;
     char name[60];
-    ckpt_str tag = {NULL, 0};
     ckpt_status status = ckpt__trained_take(u.m, &u.parts, u.err);
     if (status == CKPT_OK)
         status = check_params(&u);
@@ -527,21 +544,17 @@ ckpt_status ckpt__universal_files(ckpt__out *w)
         status = find_step(&u);
     if (status == CKPT_OK) {
         snprintf(name, sizeof name, "global_step%lld_universal", (long long)u.step);
-        tag = ckpt__arena_str(u.arena, name, strlen(name));
+        if (latest)
+            tag = ckpt__arena_str(u.arena, name, strlen(name));
         ckpt__tag_as_host(u.m);
-        status = add_folder(&u, tag);
+        status = write_all(&u, tag, latest);
     }
-    if (status == CKPT_OK)
-        status = write_models(&u, tag);
-    if (status == CKPT_OK)
-        status = write_params(&u, tag);
-    if (status == CKPT_OK)
-        status = write_settings(&u, tag);
-    if (status == CKPT_OK)
-        status = write_latest(&u, tag);
-    if (status == CKPT_OK)
-        status = say_left(&u);
     ckpt__buf_free(&u.names);
     ckpt__trained_free(&u.parts);
     return status;
+}
+
+ckpt_status ckpt__universal_files(ckpt__out *w)
+{
+    return ckpt__universal_in(w, (ckpt_str){NULL, 0}, NULL);
 }

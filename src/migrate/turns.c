@@ -70,6 +70,8 @@ ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__si
     size_t n = 0;
     part.block = (payload->block ? payload->block : CKPT__BLOCK) / AT_A_TIME;
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
+        if (w->files[first + i].taken)
+            continue;
         turn *t = &turns[n++];
         t->file = &w->files[first + i];
         status = ckpt__sink_member(folder, t->file->name, t->file->recipe->size, &t->sink, w->err);
@@ -82,7 +84,7 @@ ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__si
     for (size_t i = 0; i < n; i++) {
         turn *t = &turns[i];
         if (status == CKPT_OK)
-            status = ckpt__recipe_writer_finish(t->writer, m->as == CKPT__AS_RUN ? &t->file->crc : NULL);
+            status = ckpt__recipe_writer_finish(t->writer, &t->file->crc);
         ckpt__recipe_writer_free(t->writer);
         if (status < 0) {
             ckpt__sink_abort(t->sink);
@@ -90,6 +92,10 @@ ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__si
         }
         status = ckpt__sink_commit(t->sink, w->err);
         m->done += t->file->recipe->size;
+        if (status == CKPT_OK)
+            status = ckpt__interrupted_record(w, folder, t->file);
+        if (status == CKPT_OK)
+            status = ckpt__interrupted_record(w, folder, t->file);
     }
     free(turns);
     return status;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "cli/migrate/layout.h"
 #include "cli/migrate/plan.h"
 #include "cli/out/names.h"
 #include "cli/out/options.h"
@@ -15,6 +16,7 @@ typedef struct job {
     ckpt_migrate_options options; /* o.migrate, and what o has beside it */
     ckpt_migrate_totals totals;   /* of a dry run */
     const char *src, *dst;
+    char layout[4096];   /* the path of --layout */
     ckpt_report *report; /* owned */
     plan_out plan;       /* of a dry run */
     json_out json;       /* once the plan has begun: the document */
@@ -54,7 +56,7 @@ static int default_format(job *b)
         }
     return cli_usage(
         c,
-        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, universal, hf-trainer, accelerate or same",
+        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, dcp, universal, hf-trainer, accelerate or same",
         b->dst);
 }
 
@@ -83,6 +85,8 @@ static void set_options(job *b, char **operands, int count)
     m->threads = (uint32_t)o->threads.n;
     m->strip_prefix = o->strip_prefix.items, m->strip_prefix_count = o->strip_prefix.count;
     m->rename = o->rename.items, m->rename_count = o->rename.count;
+    m->layout_side = o->layout_side;
+    m->layout_vars = o->layout_vars.items, m->layout_var_count = o->layout_vars.count;
     m->drop = o->drop.items, m->drop_count = o->drop.count;
     m->replace = o->replace.items, m->replace_count = o->replace.count;
     m->shard = o->shard.items, m->shard_count = o->shard.count;
@@ -125,7 +129,11 @@ static int parse(job *b, int argc, char **argv)
     set_options(b, operands, count);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
-    const char *const files[] = {b->src, b->dst, o->param_names, o->map_location, o->migrate.merge_adapter};
+    if (o->layout && (status = layout_find(c, o->layout, b->layout, sizeof b->layout)) >= 0)
+        return status;
+    b->options.layout = o->layout ? b->layout : NULL;
+    const char *const files[] = {b->src,           b->dst, o->param_names, o->map_location, o->migrate.merge_adapter,
+                                 b->options.layout};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] && !cli_list_add(&c->about, files[i]))
             return cli_fail(c, "no-memory", "out of memory");
@@ -146,8 +154,11 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf",         "same",       "dcp",        "dcp-hf", "universal",
-                                          "hf-trainer", "accelerate", "torch-dist", "llmc",   "ckpt-run"};
+    static const char *const folders[] = {"hf", "same", "universal", "torch-dist", "llmc", "ckpt-run"},
+                             *const heads[] = {"dcp", "hf-trainer", "accelerate"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (strncmp(to, heads[i], strlen(heads[i])) == 0)
+            return true;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         if (strcmp(to, folders[i]) == 0)
             return true;
@@ -341,6 +352,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
                                         "adapter",
                                         "rank-state",
                                         "weights-from-masters",
+                                        "journal-resumed",
                                         "trainer-state-made"};
     if (f->severity != CKPT_SEVERITY_NOTE)
         return false; /* said with the warnings */
@@ -377,6 +389,17 @@ static void put_missed(const ckpt_report *report)
         cli_put_message(stderr, f->message);
         putc('\n', stderr);
     }
+}
+
+/* Who pressed Ctrl-C needs no message, but for what stays. */
+static void put_kept(const ckpt_report *report)
+{
+    const ckpt_finding *f = ckpt_report_find(report, "journal-kept", NULL);
+    if (!f)
+        return;
+    fputs("ckpt-migrate: ", stderr);
+    cli_put_message(stderr, f->message);
+    putc('\n', stderr);
 }
 
 static void done_text(job *b, const ckpt_report *report)
@@ -417,8 +440,8 @@ static void done_text(job *b, const ckpt_report *report)
 static void warn_unused(const job *b)
 {
     const ckpt_migrate_options *o = &b->options;
-    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 ||
-                      strcmp(o->to, "ckpt-run") == 0;
+    const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strstr(o->to, "-fsdp") || strstr(o->to, "-deepspeed") ||
+                      strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 || strcmp(o->to, "ckpt-run") == 0;
     if (o->max_shard_size && strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written %s", o->to,
                  is_folder(o->to) ? "without shards" : "as one file");
@@ -450,7 +473,9 @@ static int run(job *b, int argc, char **argv)
         ckpt_status answer = ckpt_migrate(b->src, b->dst, &b->options, report, &err);
         cli_progress_end(&b->shown);
         if (answer == CKPT_E_CANCELLED)
-            cli_signals_reraise(); /* the temporary is gone: now die by the signal */
+            put_kept(report);
+        if (answer == CKPT_E_CANCELLED)
+            cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
         if (answer == CKPT_OK && !b->options.dry_run)
             cli_written(b->dst);
         status = answer != CKPT_OK                                 ? failed(b, report, &err)

@@ -57,6 +57,8 @@ typedef struct command_line {
     /* ckpt-migrate */
     cli_list strip_prefix, rename, drop, replace, shard, cast, fix;
     option_value rank, max_shard_size, memory, threads;
+    const char *layout, *layout_side; /* --layout: a preset or a file */
+    cli_list layout_vars;
     const char *rank_state;       /* one of its words; NULL: keep */
     bool verbose;                 /* each box of the plan */
     ckpt_migrate_options migrate; /* its flags and strings; migrate/main.c sets the rest from what stands above */

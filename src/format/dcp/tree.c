@@ -57,8 +57,14 @@ static ckpt_status add_place(tree *t, uint32_t parent, const ckpt_key *key, uint
     return CKPT_OK;
 }
 
-/* One that has a value has no children, and the other way round. */
-static ckpt_status put_at(tree *t, const ckpt_key *keys, size_t count, const ckpt_value *value, bool *put,
+static bool is_tensor(const ckpt_value *v)
+{
+    return v && v->kind == CKPT_V_TENSOR;
+}
+
+/* One that has a value has no children, and the other way round. planned: torch 2.3 and before have a dict or list without tensors in one
+ * record, and a checkpoint that serves those too has it beside the records of its values, which are taken. */
+static ckpt_status put_at(tree *t, const ckpt_key *keys, size_t count, const ckpt_value *value, bool planned, bool *put,
                           ckpt_error *err)
 {
     uint32_t at = 0;
@@ -66,14 +72,16 @@ static ckpt_status put_at(tree *t, const ckpt_key *keys, size_t count, const ckp
     ckpt_status status = CKPT_OK;
     *put = false;
     for (size_t i = 0; status == CKPT_OK && i < count; i++) {
-        if (t->places[at].value)
+        if (t->places[at].value && (!planned || is_tensor(t->places[at].value)))
             return CKPT_OK;
+        t->places[at].value = NULL;
         status = add_place(t, at, &keys[i], &at, &is_new, err);
     }
     if (status == CKPT_OK && is_new) {
         t->places[at].value = value;
         *put = true;
     }
+    *put = *put || (status == CKPT_OK && planned && t->places[at].first && !is_tensor(value));
     return status;
 }
 
@@ -84,9 +92,9 @@ static ckpt_status put_item(tree *t, const ckpt__dcp_item *item, ckpt_error *err
     char shown[200];
     ckpt_status status = CKPT_OK;
     if (item->keys)
-        status = put_at(t, item->keys, item->key_count, item->value, &put, err);
+        status = put_at(t, item->keys, item->key_count, item->value, item->key_count > 0, &put, err);
     if (status == CKPT_OK && !put)
-        status = put_at(t, &own, 1, item->value, &put, err);
+        status = put_at(t, &own, 1, item->value, false, &put, err);
     if (status == CKPT_OK && !put)
         status = ckpt__fail(err, CKPT_E_FORMAT, NULL, "the list has two items at the path of '%s'",
                             ckpt__escape(shown, sizeof shown, item->name.data, item->name.size));

@@ -32,7 +32,8 @@ static ckpt_str key_text(ckpt__arena *a, const ckpt_value *key)
     return s;
 }
 
-static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *value, ckpt_error *err)
+/* once: a key that is there already is passed over. */
+static ckpt_status add_key(ckpt__dcp_puts *p, const way *to, const ckpt_value *value, bool once, ckpt_error *err)
 {
     size_t n = to ? to->depth : 0, existing;
     ckpt_key *path = ckpt__arena_array(p->arena, n + 1, sizeof *path);
@@ -56,6 +57,8 @@ static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *
                   : -1;
     if (put < 0)
         return no_memory(err);
+    if (put == 0 && once)
+        return CKPT_OK;
     if (put == 0)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(shown, sizeof shown, kept.data, kept.size),
                           "two values have this key once their paths are joined by dots, and a distributed checkpoint "
@@ -63,6 +66,11 @@ static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *
     p->items[p->count++] =
         (ckpt__dcp_put){.key = kept, .path = path, .path_count = n, .value = value, .same = SIZE_MAX};
     return CKPT_OK;
+}
+
+static ckpt_status add_item(ckpt__dcp_puts *p, const way *to, const ckpt_value *value, ckpt_error *err)
+{
+    return add_key(p, to, value, false, err);
 }
 
 static bool is_terminal(const ckpt_value *v, size_t depth)
@@ -129,6 +137,41 @@ static ckpt_status take_records(ckpt__dcp_puts *p, const ckpt_value *dict, ckpt_
         status = !next.key.text.data                       ? no_memory(err)
                  : has_no_bytes(p, dict->entries[i].value) ? CKPT_OK
                                                            : add_item(p, &next, dict->entries[i].value, err);
+    }
+    return status;
+}
+
+/* ---- values that are whole as well */
+
+/* The end of the way of torch 2.3: no tensor is a value of it, or of a dict or list in it. */
+static bool holds_none(const ckpt_value *v, size_t depth)
+{
+    const size_t count = v->kind == CKPT_V_DICT ? v->entry_count : v->kind == CKPT_V_LIST ? v->item_count : 0;
+    if (depth >= DEEPEST)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const ckpt_value *one = v->kind == CKPT_V_DICT ? v->entries[i].value : v->items[i];
+        if (one->kind == CKPT_V_TENSOR || !holds_none(one, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+/* Those that were not taken apart have their record. */
+static ckpt_status take_whole(ckpt__dcp_puts *p, const way *to, const ckpt_value *v, ckpt_error *err)
+{
+    const bool dict = v->kind == CKPT_V_DICT;
+    const size_t count = dict ? v->entry_count : v->kind == CKPT_V_LIST ? v->item_count : 0;
+    ckpt_status status = CKPT_OK;
+    if (to && holds_none(v, to->depth))
+        return count ? add_key(p, to, v, true, err) : CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < count; i++) {
+        way next = {.above = to, .depth = to ? to->depth + 1 : 1, .key.number = (int64_t)i};
+        if (dict)
+            next.key.text = key_text(p->arena, v->entries[i].key);
+        if (dict && !next.key.text.data)
+            return no_memory(err);
+        status = take_whole(p, &next, dict ? v->entries[i].value : v->items[i], err);
     }
     return status;
 }
@@ -271,10 +314,13 @@ static ckpt_status put_all(writing *w)
     return status;
 }
 
-static ckpt_status write_items(const ckpt__write_request *q, bool records, uint32_t ranks, ckpt__recipe **files,
+/* How the dict of a request becomes records: taken apart; that, and what holds no tensor whole as well; or each entry as it is. */
+typedef enum how { APART, APART_AND_WHOLE, ENTRIES } how;
+
+static ckpt_status write_items(const ckpt__write_request *q, how way_of, uint32_t ranks, ckpt__recipe **files,
                                ckpt__buf *list, ckpt_error *err)
 {
-    writing w = {.q = q, .ranks = ranks, .files = files, .records_alone = records, .err = err};
+    writing w = {.q = q, .ranks = ranks, .files = files, .records_alone = way_of == ENTRIES, .err = err};
     ckpt__dcp_puts *p = &w.puts;
     p->index = q->index;
     p->arena = ckpt__arena_new(0);
@@ -282,7 +328,9 @@ static ckpt_status write_items(const ckpt__write_request *q, bool records, uint3
     w.records = calloc(ranks, sizeof(ckpt__dcp_records *));
     ckpt_status status = p->arena && p->keys && w.records ? CKPT_OK : no_memory(err);
     if (status == CKPT_OK && q->root && q->root->kind == CKPT_V_DICT)
-        status = records ? take_records(p, q->root, err) : take_apart(p, NULL, q->root, err);
+        status = way_of == ENTRIES ? take_records(p, q->root, err) : take_apart(p, NULL, q->root, err);
+    if (status == CKPT_OK && way_of == APART_AND_WHOLE && q->root && q->root->kind == CKPT_V_DICT)
+        status = take_whole(p, NULL, q->root, err);
     if (status == CKPT_OK)
         status = put_all(&w);
     if (status == CKPT_OK)
@@ -297,14 +345,14 @@ static ckpt_status write_items(const ckpt__write_request *q, bool records, uint3
     return status;
 }
 
-ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
-                            ckpt_error *err)
+ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, bool whole, ckpt__recipe **files,
+                            ckpt__buf *list, ckpt_error *err)
 {
-    return write_items(q, false, ranks, files, list, err);
+    return write_items(q, whole ? APART_AND_WHOLE : APART, ranks, files, list, err);
 }
 
 ckpt_status ckpt__dcp_write_records(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
                                     ckpt_error *err)
 {
-    return write_items(q, true, ranks, files, list, err);
+    return write_items(q, ENTRIES, ranks, files, list, err);
 }

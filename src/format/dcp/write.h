@@ -15,11 +15,12 @@
 #define CKPT_DCP_WRITE_H
 #include "format/format.h"
 
-/* The request's root is the state dict. files[r] is the recipe of __<r>_0.distcp, which the caller frees in any case; NULL: the rank
+/* The request's root is the state dict. whole: a dict or list that holds no tensor has one record besides those of its values, as torch
+ * 2.3 and before have it: a program that asks for it so takes it so (DefaultLoadPlanner). files[r] is the recipe of __<r>_0.distcp, which the caller frees in any case; NULL: the rank
  * has no record. Its tensors are RANGE segments. `list` is the text of .metadata. A tensor that is not dense, or on meta, is passed over:
  * whoever asks has said that it is lost. Errors: CKPT_E_UNSUPPORTED, a key twice; CKPT_E_LIMIT. */
-ckpt_status ckpt__dcp_write(const ckpt__write_request *request, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
-                            ckpt_error *err);
+ckpt_status ckpt__dcp_write(const ckpt__write_request *request, uint32_t ranks, bool whole, ckpt__recipe **files,
+                            ckpt__buf *list, ckpt_error *err);
 
 /* The same of a dict whose entries are records, each in one piece: megatron-core has them so. A tensor that has two keys has one
  * record. */

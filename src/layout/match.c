@@ -1,0 +1,409 @@
+/* layout/match.c - which rule has which names, and what becomes of them. */
+#include "layout/parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The work of ckpt__layout_match_names. Uses and their inputs are found by a key: the rule's number, and what its names capture. */
+typedef struct matching {
+    ckpt__layout_match *m;
+    const ckpt__layout_name *names;
+    size_t count;
+    ckpt__hash *by_name, *by_key, *by_output; /* name -> input; key -> use; name -> use */
+    size_t *used;                             /* heap, one a rule: how many uses */
+    size_t wrong;
+    ckpt_report *report;
+    ckpt_error *err;
+    ckpt_status status;
+} matching;
+
+static void no_memory(matching *x)
+{
+    if (x->status == CKPT_OK)
+        x->status = ckpt__fail_memory(x->err, x->m->layout->name, 0);
+}
+
+static void wrong(matching *x, size_t line, size_t column, const char *format, ...) CKPT__PRINTF(4, 5);
+static void wrong(matching *x, size_t line, size_t column, const char *format, ...)
+{
+    char text[900], shown[1200], where[80] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (line)
+        snprintf(where, sizeof where, "line %zu, column %zu: ", line, column);
+    ckpt__escape(shown, sizeof shown, text, strlen(text));
+    x->wrong++;
+    if (!ckpt__report_add(x->report, CKPT_SEVERITY_ERROR, "layout-wrong", NULL, NULL, "%s%s", where, shown))
+        no_memory(x);
+}
+
+static const char *side_of(const matching *x, unsigned side)
+{
+    return x->m->layout->sides[side].data;
+}
+
+/* ---- variables */
+
+static size_t var_at(const ckpt__layout *layout, ckpt_str name)
+{
+    size_t v = 0;
+    while (v < layout->var_count && !ckpt__str_equal(layout->vars[v].name, name))
+        v++;
+    return v;
+}
+
+bool ckpt__layout_value(const void *ctx, ckpt_str name, int64_t *out, char *why, size_t size)
+{
+    const ckpt__layout_match *m = ctx;
+    const size_t v = var_at(m->layout, name);
+    if (v < m->layout->var_count && m->known[v]) {
+        *out = m->values[v];
+        return true;
+    }
+    const ckpt__layout_var *var = v < m->layout->var_count ? &m->layout->vars[v] : NULL;
+    const char *tensor = var && var->tensor[m->from].data ? var->tensor[m->from].data : NULL;
+    snprintf(why, size, "the value of '%.*s' is unknown%s%s; say --var %.*s=NUMBER", (int)name.size, name.data,
+             tensor ? ": the source has no such dimension of " : "", tensor ? tensor : "", (int)name.size, name.data);
+    return false;
+}
+
+static void find_var(matching *x, size_t v)
+{
+    const ckpt__layout_var *var = &x->m->layout->vars[v];
+    const ckpt_str tensor = var->tensor[x->m->from];
+    char why[300];
+    size_t at;
+    if (var->formula.count) {
+        x->m->known[v] = ckpt__formula_eval(&var->formula, ckpt__layout_value, x->m, &x->m->values[v], why, sizeof why);
+        if (!x->m->known[v] && !strstr(why, "is unknown"))
+            wrong(x, var->line, var->column, "%s = %s: %s", var->name.data, var->formula.text.data, why);
+    } else if (tensor.data && ckpt__hash_get(x->by_name, tensor.data, tensor.size, &at) &&
+               var->dim[x->m->from] < x->names[at].ndim) {
+        x->m->known[v] = true;
+        x->m->values[v] = x->names[at].shape[var->dim[x->m->from]];
+    }
+}
+
+static void find_vars(matching *x, const char *const *said, size_t said_count)
+{
+    const ckpt__layout *layout = x->m->layout;
+    for (size_t i = 0; i < said_count; i++) {
+        const char *equals = strchr(said[i], '=');
+        const ckpt_str name = {said[i], equals ? (size_t)(equals - said[i]) : strlen(said[i])};
+        int64_t value;
+        if (!equals || !ckpt__parse_i64(equals + 1, strlen(equals + 1), &value) || value < 0)
+            wrong(x, 0, 0, "--var %s: NAME=NUMBER is expected, and the number is 0 or more", said[i]);
+        else if (var_at(layout, name) == layout->var_count)
+            wrong(x, 0, 0, "--var %s: the layout has no variable '%.*s'", said[i], (int)name.size, name.data);
+    }
+    for (size_t v = 0; v < layout->var_count; v++) {
+        const ckpt__layout_var *var = &layout->vars[v];
+        find_var(x, v);
+        for (size_t i = 0; i < said_count; i++) {
+            int64_t value;
+            if (strncmp(said[i], var->name.data, var->name.size) != 0 || said[i][var->name.size] != '=' ||
+                !ckpt__parse_i64(said[i] + var->name.size + 1, strlen(said[i] + var->name.size + 1), &value) ||
+                value < 0)
+                continue;
+            if (x->m->known[v] && x->m->values[v] != value)
+                wrong(x, var->line, var->column, "--var %s: %s is %lld in this checkpoint", said[i], var->name.data,
+                      (long long)x->m->values[v]);
+            x->m->known[v] = true;
+            x->m->values[v] = value;
+        }
+    }
+}
+
+/* ---- uses */
+
+static void make_key(size_t rule, const ckpt__name_form *first, const ckpt__captured *with, ckpt_str over,
+                     ckpt__buf *key)
+{
+    key->size = 0;
+    ckpt__buf_printf(key, "%zu", rule);
+    for (size_t i = 0; i < first->count; i++)
+        for (size_t k = 0; first->parts[i].kind != CKPT__LITERAL && k < with->count; k++)
+            if (ckpt__str_equal(with->name[k], first->parts[i].text) &&
+                !(over.data && ckpt__str_equal(over, with->name[k]))) {
+                ckpt__buf_char(key, '\n');
+                ckpt__buf_add(key, with->text[k].data, with->text[k].size);
+            }
+}
+
+static ckpt__layout_use *new_use(matching *x, size_t rule, size_t room)
+{
+    ckpt__layout_match *m = x->m;
+    if (!ckpt__grow(&m->uses, &m->capacity, m->count + 1, sizeof *m->uses))
+        return NULL;
+    ckpt__layout_use *use = &m->uses[m->count];
+    *use = (ckpt__layout_use){.rule = rule, .inputs = ckpt__arena_array(m->arena, room, sizeof *use->inputs)};
+    if (!use->inputs)
+        return NULL;
+    for (size_t i = 0; i < room; i++)
+        use->inputs[i] = SIZE_MAX;
+    use->input_count = room;
+    m->count++;
+    x->used[rule]++;
+    return use;
+}
+
+/* A stack's inputs come in any order, and as many as there are. */
+static bool put_stacked(matching *x, ckpt__layout_use *use, size_t number, size_t input)
+{
+    size_t room = use->input_count;
+    if (number >= x->count) { /* there are fewer tensors, so that one below it is missing */
+        wrong(x, x->m->layout->rules[use->rule].line, x->m->layout->rules[use->rule].column,
+              "'%.*s' has number %zu, and not all below it are there", (int)x->names[input].name.size,
+              x->names[input].name.data, number);
+        return true;
+    }
+    if (number >= room) {
+        size_t now = room * 2 > number + 1 ? room * 2 : number + 1;
+        size_t *inputs = ckpt__arena_array(x->m->arena, now, sizeof *inputs);
+        if (!inputs)
+            return false;
+        for (size_t i = 0; i < now; i++)
+            inputs[i] = i < room ? use->inputs[i] : SIZE_MAX;
+        use->inputs = inputs;
+        use->input_count = now;
+    }
+    use->inputs[number] = input;
+    return true;
+}
+
+static bool put_input(matching *x, size_t rule, size_t member, const ckpt__captured *with, size_t input, ckpt__buf *key)
+{
+    const ckpt__layout_rule *r = &x->m->layout->rules[rule];
+    const ckpt__rule_names *side = &r->side[x->m->from];
+    const bool stack = r->joins && r->joins->kind == CKPT__STEP_STACK && x->m->from == 0;
+    const ckpt_str over = stack ? r->joins->over : (ckpt_str){0};
+    size_t at;
+    make_key(rule, &side->forms[0], with, over, key);
+    char *kept = key->failed ? NULL : ckpt__arena_copy(x->m->arena, key->data, key->size);
+    int put = kept ? ckpt__hash_put(x->by_key, kept, key->size, x->m->count, &at) : -1;
+    if (put < 0)
+        return false;
+    if (put == 1 && !new_use(x, rule, stack ? 1 : side->count))
+        return false;
+    ckpt__layout_use *use = &x->m->uses[put == 1 ? x->m->count - 1 : at];
+    if (!stack) {
+        use->inputs[member] = input;
+        return true;
+    }
+    int64_t number = 0;
+    for (size_t k = 0; k < with->count; k++)
+        if (ckpt__str_equal(with->name[k], over))
+            ckpt__parse_i64(with->text[k].data, with->text[k].size, &number);
+    return put_stacked(x, use, (size_t)number, input);
+}
+
+static void match_name(matching *x, size_t input, ckpt__buf *key)
+{
+    const ckpt__layout *layout = x->m->layout;
+    const ckpt_str name = x->names[input].name;
+    size_t found = SIZE_MAX, member = 0;
+    ckpt__captured with = {.count = 0}, now;
+    for (size_t r = 0; r < layout->rule_count && x->status == CKPT_OK; r++)
+        for (size_t i = 0; i < layout->rules[r].side[x->m->from].count; i++) {
+            if (!ckpt__name_form_match(&layout->rules[r].side[x->m->from].forms[i], name, &now))
+                continue;
+            if (found != SIZE_MAX) {
+                wrong(x, layout->rules[r].line, layout->rules[r].column,
+                      "'%.*s' is a name of this rule, and of that in line %zu: one rule has it, and no other",
+                      (int)name.size, name.data, layout->rules[found].line);
+                return;
+            }
+            found = r;
+            member = i;
+            with = now;
+        }
+    if (found == SIZE_MAX) {
+        x->m->unmatched++;
+        wrong(x, 0, 0, "no rule has the name '%.*s' of side %s", (int)name.size, name.data, side_of(x, x->m->from));
+    } else if (!put_input(x, found, member, &with, input, key))
+        no_memory(x);
+}
+
+/* ---- outputs */
+
+/* All inputs of a use are there? A stack's list has room for more. */
+static bool is_complete(matching *x, ckpt__layout_use *use)
+{
+    const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
+    const ckpt__rule_names *side = &r->side[x->m->from];
+    const bool stack = r->joins && r->joins->kind == CKPT__STEP_STACK && x->m->from == 0;
+    size_t there = SIZE_MAX;
+    while (stack && use->input_count && use->inputs[use->input_count - 1] == SIZE_MAX)
+        use->input_count--;
+    for (size_t i = 0; i < use->input_count; i++)
+        if (use->inputs[i] != SIZE_MAX)
+            there = use->inputs[i];
+    bool complete = there != SIZE_MAX;
+    for (size_t i = 0; i < use->input_count && complete; i++) {
+        if (use->inputs[i] != SIZE_MAX)
+            continue;
+        const ckpt_str form = side->forms[stack ? 0 : i].text, name = x->names[there].name;
+        if (stack)
+            wrong(x, r->line, r->column, "'%.*s' is there, and the one with number %zu is not", (int)name.size,
+                  name.data, i);
+        else
+            wrong(x, r->line, r->column, "'%.*s' is there, and its '%.*s' is not", (int)name.size, name.data,
+                  (int)form.size, form.data);
+        complete = false;
+    }
+    return complete;
+}
+
+/* How many tensors a use makes. */
+static bool count_outputs(matching *x, const ckpt__layout_use *use, size_t *out)
+{
+    const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
+    *out = r->side[1 - x->m->from].count;
+    if (!r->joins || r->joins->kind != CKPT__STEP_STACK || x->m->from == 0)
+        return true;
+    const ckpt__layout_name *n = &x->names[use->inputs[0]];
+    if (n->ndim <= r->joins->dim || n->shape[r->joins->dim] > (1 << 20)) {
+        wrong(x, r->line, r->column, "'%.*s' has no dimension %u of at most %d tensors", (int)n->name.size,
+              n->name.data, r->joins->dim, 1 << 20);
+        return false;
+    }
+    *out = (size_t)n->shape[r->joins->dim];
+    return true;
+}
+
+static bool name_output(matching *x, size_t number, size_t k, ckpt__captured *with, ckpt__buf *text)
+{
+    ckpt__layout_use *use = &x->m->uses[number];
+    const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
+    const ckpt__rule_names *side = &r->side[1 - x->m->from];
+    const bool cuts = r->joins && r->joins->kind == CKPT__STEP_STACK && x->m->from == 1;
+    char index[24];
+    size_t other;
+    ckpt__captured all = *with;
+    if (cuts) { /* at most eight captures are on the first side, and this one is one of them */
+        all.name[all.count] = r->joins->over;
+        all.text[all.count++] = (ckpt_str){index, (size_t)snprintf(index, sizeof index, "%zu", k)};
+    }
+    text->size = 0;
+    ckpt__name_form_fill(&side->forms[cuts ? 0 : k], &all, text);
+    use->outputs[k] = text->failed ? (ckpt_str){0} : ckpt__arena_str(x->m->arena, text->data, text->size);
+    int put = use->outputs[k].data
+                  ? ckpt__hash_put(x->by_output, use->outputs[k].data, use->outputs[k].size, number, &other)
+                  : -1;
+    if (put == 0)
+        wrong(x, r->line, r->column, "'%.*s' would be made twice: also by the rule in line %zu",
+              (int)use->outputs[k].size, use->outputs[k].data, x->m->layout->rules[x->m->uses[other].rule].line);
+    return put >= 0;
+}
+
+static void make_outputs(matching *x, size_t number)
+{
+    ckpt__layout_use *use = &x->m->uses[number];
+    const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
+    const ckpt__rule_names *side = &r->side[x->m->from];
+    size_t count = 0;
+    ckpt__captured with = {.count = 0};
+    ckpt__buf text = {0};
+    if (r->drops || !is_complete(x, use) || !count_outputs(x, use, &count))
+        return;
+    use->outputs = ckpt__arena_array(x->m->arena, count + 1, sizeof *use->outputs);
+    use->output_count = count;
+    bool fine = use->outputs && ckpt__name_form_match(&side->forms[0], x->names[use->inputs[0]].name, &with);
+    for (size_t k = 0; fine && k < count; k++)
+        fine = name_output(x, number, k, &with, &text);
+    if (!fine)
+        no_memory(x);
+    ckpt__buf_free(&text);
+}
+
+static void find_ties(matching *x)
+{
+    const ckpt__layout *layout = x->m->layout;
+    for (size_t i = 0; i < layout->tie_count; i++) {
+        const ckpt__layout_tied *t = &layout->ties[i];
+        size_t use, k = 0;
+        if (t->side == x->m->from || ckpt__hash_get(x->by_output, t->name.data, t->name.size, NULL) ||
+            !ckpt__hash_get(x->by_output, t->of.data, t->of.size, &use))
+            continue;
+        while (!ckpt__str_equal(x->m->uses[use].outputs[k], t->of))
+            k++;
+        if (!ckpt__grow(&x->m->ties, &x->m->tie_capacity, x->m->tie_count + 1, sizeof *x->m->ties)) {
+            no_memory(x);
+            return;
+        }
+        x->m->ties[x->m->tie_count++] = (ckpt__layout_tie){t->name, use, k};
+    }
+}
+
+/* ---- all of it */
+
+static void match_all(matching *x, const char *const *vars, size_t var_count)
+{
+    const ckpt__layout *layout = x->m->layout;
+    ckpt__buf key = {0};
+    for (size_t i = 0; i < x->count && x->status == CKPT_OK; i++)
+        if (ckpt__hash_put(x->by_name, x->names[i].name.data, x->names[i].name.size, i, NULL) < 0)
+            no_memory(x);
+    if (x->status == CKPT_OK)
+        find_vars(x, vars, var_count);
+    for (size_t i = 0; i < x->count && x->status == CKPT_OK; i++)
+        match_name(x, i, &key);
+    ckpt__buf_free(&key);
+    for (size_t i = 0; i < x->m->count && x->status == CKPT_OK; i++)
+        make_outputs(x, i);
+    for (size_t r = 0; r < layout->rule_count && x->status == CKPT_OK; r++)
+        if (!x->used[r] && !layout->rules[r].optional && !layout->rules[r].drops &&
+            layout->rules[r].side[x->m->from].count)
+            wrong(x, layout->rules[r].line, layout->rules[r].column,
+                  "no tensor has the name '%s' of side %s (a rule that may be without one has 'optional: true')",
+                  layout->rules[r].side[x->m->from].forms[0].text.data, side_of(x, x->m->from));
+    if (x->status == CKPT_OK)
+        find_ties(x);
+}
+
+ckpt_status ckpt__layout_match_names(const ckpt__layout *layout, unsigned from, const ckpt__layout_name *names,
+                                     size_t count, const char *const *vars, size_t var_count, ckpt_report *report,
+                                     ckpt__layout_match **out, ckpt_error *err)
+{
+    ckpt__layout_match *m = calloc(1, sizeof *m);
+    matching x = {.m = m, .names = names, .count = count, .report = report, .err = err};
+    *out = m;
+    if (m && (m->arena = ckpt__arena_new(0))) {
+        m->layout = layout;
+        m->from = from;
+        m->values = ckpt__arena_array(m->arena, layout->var_count + 1, sizeof *m->values);
+        m->known = ckpt__arena_array(m->arena, layout->var_count + 1, sizeof *m->known);
+        x.by_name = ckpt__hash_new(count);
+        x.by_key = ckpt__hash_new(count);
+        x.by_output = ckpt__hash_new(count);
+        x.used = calloc(layout->rule_count + 1, sizeof *x.used);
+    }
+    if (m && m->values && m->known && x.by_name && x.by_key && x.by_output && x.used)
+        match_all(&x, vars, var_count);
+    else
+        x.status = ckpt__fail_memory(err, layout->name, 0);
+    ckpt__hash_free(x.by_name);
+    ckpt__hash_free(x.by_key);
+    ckpt__hash_free(x.by_output);
+    free(x.used);
+    if (x.status == CKPT_OK && x.wrong)
+        x.status = ckpt__report_fail(report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, layout->name, err);
+    if (x.status < 0 && !x.wrong) {
+        ckpt__layout_match_free(m);
+        *out = NULL;
+    }
+    return x.status;
+}
+
+void ckpt__layout_match_free(ckpt__layout_match *m)
+{
+    if (!m)
+        return;
+    ckpt__arena_free(m->arena);
+    free(m->uses);
+    free(m->ties);
+    free(m);
+}
