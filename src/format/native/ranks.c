@@ -368,7 +368,7 @@ static ckpt_status join(ranks *r, ckpt__index *into, ckpt_error *err)
         ckpt_str none = {NULL, 0};
         r->all[i].index = NULL;
         status = ckpt__index_absorb(into, part, none, err);
-        roots[i] = part->root;
+        roots[i] = status == CKPT_OK ? part->root : NULL; /* where it failed there is no part any more */
     }
     if (status == CKPT_OK)
         status = join_values(r, roots, into, err);
