@@ -89,7 +89,10 @@ typedef struct ckpt__write_request {
     const ckpt__index *source; /* torch: the index that was read, which knows the pickle nodes that the values' origins
                                    * are; NULL: `index` itself */
     const struct ckpt__edits
-        *edits;    /* torch: what the values of those nodes have become; NULL: they are what they were */
+        *edits; /* torch: what the values of those nodes have become; NULL: they are what they were */
+    size_t
+        only; /* torch: 1 + the tensor that is the only one in the root, made of nothing that was read, in a storage that no
+                                   * other tensor views: no table of all storages is made then. 0: there may be others */
     bool numbered; /* native: the structure of a torch file in the root has the records of this file as its
                                    * numbers (ckpt__native_records). It is not copied: it lives as long as the recipe. */
 } ckpt__write_request;

@@ -157,6 +157,7 @@ static ckpt_status make_recipe(writer *w, shard *s)
                              .tensors = m->chosen + s->first,
                              .count = s->count,
                              .root = s->root,
+                             .only = s->only,
                              .step = m->hf || m->same || m->as ? -1 : m->index->step,
                              .weights_only = m->hf || m->options.weights_only,
                              .lost = several ? own : m->lost,

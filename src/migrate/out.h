@@ -13,6 +13,7 @@ typedef struct ckpt__out_file {
     const ckpt__format *format; /* static; NULL: `text`, or a copy */
     size_t first, count;        /* the file's tensors: m->chosen[first] to m->chosen[first + count - 1] */
     const ckpt_value *root;     /* borrowed: the value tree that goes into the file; NULL: none */
+    size_t only;                /* as ckpt__write_request has it */
     ckpt__recipe *recipe;       /* owned: the bytes of the file, planned; NULL: `text`, or a copy */
     ckpt__buf text;             /* owned: the whole file */
     bool copy;                  /* a copy of the source's file of this name, byte for byte */

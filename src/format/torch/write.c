@@ -36,8 +36,11 @@ static const char *archive_name(const char *name)
 ckpt_status ckpt__torch_write(const ckpt__write_request *q, ckpt__recipe **out, ckpt_error *err)
 {
     static const ckpt_value none = {.kind = CKPT_V_NONE};
-    ckpt__torch_pickling p = {
-        .index = q->index, .source = q->source ? q->source : q->index, .edits = q->edits, .lost = q->lost};
+    ckpt__torch_pickling p = {.index = q->index,
+                              .source = q->source ? q->source : q->index,
+                              .edits = q->edits,
+                              .lost = q->lost,
+                              .only = q->only};
     ckpt__recipe *recipe = ckpt__recipe_new();
     p.root = q->root ? q->root : &none;
     ckpt_status status =

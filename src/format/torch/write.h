@@ -30,6 +30,7 @@ typedef struct ckpt__torch_pickling {
     bool kept;
     const size_t *record_of;
     bool missing;
+    size_t only; /* as ckpt__write_request has it */
     size_t held; /* out: bytes of nodes and tables that lasted, beside those that went by */
     size_t *storages;
     size_t count; /* out, heap: the storage of the index with key i (not for a kept one) */
@@ -93,7 +94,7 @@ typedef struct ckpt__torch_writer {
     bool dotted;          /* a global has a dot in its name: names are those of Python 3 */
     struct ckpt__torch_made *made;
     size_t made_count, made_mask;          /* heap, open addressing */
-    struct ckpt__torch_spot *places;       /* per storage of the index */
+    struct ckpt__torch_spot *places;       /* per storage of the index; of `only` one */
     ckpt__out **keys;                      /* kept: per tensor of the index */
     ckpt__out *recent[CKPT__TORCH_RECENT]; /* of those that are made here: a few names come again and again, */
     size_t next_recent;
@@ -112,6 +113,11 @@ typedef struct ckpt__torch_spot {
     ckpt__out *key_node; /* kept: for all of its bytes */
     size_t whole;        /* 1 + a tensor that is all of it, in C order; 0: there is none */
 } ckpt__torch_spot;
+
+static inline ckpt__torch_spot *ckpt__torch_spot_of(const ckpt__torch_writer *w, size_t storage)
+{
+    return &w->places[w->p->only ? 0 : storage];
+}
 
 /* The value of a node that was read, as it is now; NULL: it has none. */
 const ckpt_value *ckpt__torch_user(const ckpt__torch_writer *w, const ckpt__pickle_node *n);

@@ -95,7 +95,7 @@ static uint64_t item_size(ckpt_dtype dtype)
 /* A storage is of the class of its one dtype, or else it is bytes. */
 static bool is_typed(const writer *w, size_t storage)
 {
-    const ckpt__torch_spot *s = &w->places[storage];
+    const ckpt__torch_spot *s = ckpt__torch_spot_of(w, storage);
     return !s->mixed && storage_class(s->dtype) &&
            w->p->index->storages[storage].extent.size % item_size(s->dtype) == 0;
 }
@@ -112,8 +112,8 @@ static ckpt__out *same_or_new(writer *w, const ckpt__pickle_node *from, size_t i
 static ckpt__out *put_kept_key(writer *w, size_t storage, size_t number)
 {
     const ckpt__torch_pickling *p = w->p;
-    size_t n = number != SIZE_MAX ? number : w->places[storage].whole - 1;
-    ckpt__out **known = number != SIZE_MAX ? &w->keys[number] : &w->places[storage].key_node;
+    size_t n = number != SIZE_MAX ? number : ckpt__torch_spot_of(w, storage)->whole - 1;
+    ckpt__out **known = number != SIZE_MAX ? &w->keys[number] : &ckpt__torch_spot_of(w, storage)->key_node;
     char text[24];
     if (*known)
         return *known;
@@ -129,7 +129,7 @@ static ckpt__out *put_kept_key(writer *w, size_t storage, size_t number)
 /* One key a storage, whose text comes when the order of the storages is known (write_values.c). */
 static ckpt__out *put_key(writer *w, size_t storage, size_t number)
 {
-    ckpt__torch_spot *s = &w->places[storage];
+    ckpt__torch_spot *s = ckpt__torch_spot_of(w, storage);
     if (w->p->kept)
         return put_kept_key(w, storage, number);
     if (!s->key_node && (s->key_node = ckpt__pickle_make_later(w->lasting, NULL)) != NULL)
@@ -142,7 +142,7 @@ static ckpt__out *put_id(writer *w, const ckpt__pickle_node *from, size_t storag
 {
     const ckpt__storage *s = &w->p->index->storages[storage];
     bool typed = is_typed(w, storage);
-    ckpt_dtype dtype = w->places[storage].dtype;
+    ckpt_dtype dtype = ckpt__torch_spot_of(w, storage)->dtype;
     uint64_t numel = typed ? s->extent.size / item_size(dtype) : s->extent.size;
     ckpt__out *items[] = {same_or_new(w, from, 0, ckpt__s("storage")),
                           typed ? ckpt__torch_put_global(w, "torch", storage_class(dtype))
@@ -163,7 +163,7 @@ static ckpt_str location_of(const ckpt__pickle_node *n)
 
 ckpt_status ckpt__torch_put_storage(writer *w, const ckpt__pickle_node *n, size_t storage, ckpt__out *to)
 {
-    ckpt__torch_spot *s = &w->places[storage];
+    ckpt__torch_spot *s = ckpt__torch_spot_of(w, storage);
     const ckpt__pickle_node *class = n->kind == CKPT__P_PERSISTENT ? ckpt__torch_item(n->u.id, 1) : NULL;
     bool untyped = false;
     if (w->p->kept && !s->whole) {
@@ -538,7 +538,7 @@ static bool storages_kept(const writer *w, const ckpt__pickle_node *n)
     while (depth) {
         n = stack[--depth];
         if (ckpt__index_storage_of(w->p->source, n, &storage) > 0) {
-            if (!w->places[storage].whole)
+            if (!ckpt__torch_spot_of(w, storage)->whole)
                 return false;
             continue;
         }

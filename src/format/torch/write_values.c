@@ -494,7 +494,7 @@ static ckpt_status fill_from(writer *w, const ckpt_value *v, ckpt__out *to)
 static ckpt_status number_storage(writer *w, size_t storage, ckpt__out *key)
 {
     ckpt__torch_pickling *p = w->p;
-    ckpt__torch_spot *s = &w->places[storage];
+    ckpt__torch_spot *s = ckpt__torch_spot_of(w, storage);
     char text[24] = "";
     if (w->writing && !s->used) {
         if (!ckpt__grow(&p->storages, &w->key_capacity, p->count + 1, sizeof *p->storages))
@@ -529,16 +529,17 @@ static ckpt_status fill(void *ctx, const ckpt__pickle_node *what, ckpt__out *to,
 static ckpt_status place_storages(writer *w)
 {
     const ckpt__index *x = w->p->index;
-    w->places = ckpt__arena_array(w->lasting, x->storage_count + 1, sizeof *w->places);
+    const size_t first = w->p->only ? w->p->only - 1 : 0, end = w->p->only ? w->p->only : x->tensor_count;
+    w->places = ckpt__arena_array(w->lasting, w->p->only ? 1 : x->storage_count + 1, sizeof *w->places);
     if (w->p->kept)
         w->keys = ckpt__arena_array(w->lasting, x->tensor_count + 1, sizeof(ckpt__out *));
     if (!w->places || (w->p->kept && !w->keys))
         return ckpt__torch_put_failed(w);
-    for (size_t i = 0; i < x->tensor_count; i++) {
+    for (size_t i = first; i < end; i++) {
         const ckpt__tensor *t = &x->tensors[i];
         if (!t->whole)
             continue;
-        ckpt__torch_spot *s = &w->places[t->storage];
+        ckpt__torch_spot *s = ckpt__torch_spot_of(w, t->storage);
         const ckpt__storage *storage = &x->storages[t->storage];
         bool stands_in = ckpt__str_begins_more(t->info.name, CKPT__TORCH_STORAGE);
         /* one that stands for the storage is never left out, as the others may be */
