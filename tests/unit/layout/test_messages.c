@@ -1,4 +1,4 @@
-/* test_layout.c - what is wrong with a layout: every message, with its line and column, all of a file at once. */
+/* test_messages.c - what is wrong with a layout: every message, with its line and column, all of a file at once. */
 #include "layout/layout.h"
 
 #include <stdio.h>
