@@ -117,9 +117,9 @@ typedef struct ckpt_migrate_row {
     const char *fate;       /* "written"; or what keeps it out: "dropped" "replaced" "not-recovered" "no-weight"
                              * "counted" "rank-state" "dead-state" "stacked" "laid-out" "tied" "in-structure" "in-header" "lost" */
     const char *why;        /* in words; NULL: it is written */
-    const char *
-        storage; /* why it has one of its own: "joined" "cut-out" "converted" "strided" "merged" "laid-out" "resolved"; NULL: it
-                             * lies in the storage that it was read from, with what shares it */
+    /* Why it has a storage of its own: "joined" "cut-out" "converted" "strided" "merged" "laid-out" "resolved"; NULL: it lies in the
+     * storage that it was read from, with what shares it. */
+    const char *storage;
 } ckpt_migrate_row;
 
 /* Gets the rows; a negative answer ends the call, which returns it. fn NULL: nobody asks. The struct never grows. */
@@ -150,10 +150,10 @@ typedef struct ckpt_migrate_options {
     bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    const char *
-        to; /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-fsdp1", "dcp-hf", "universal", "hf-trainer", "accelerate"
-                                   * (these two also with "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run",
-                                   * "same" (as the source, which may be a directory of a framework's); NULL: ckpt */
+    /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-fsdp1", "dcp-hf", "universal", "hf-trainer", "accelerate" (these two also with
+     * "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a
+     * framework's); NULL: ckpt. */
+    const char *to;
     uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
     bool lossy;              /* what the target cannot hold may be left out */
     bool force;              /* an existing target is replaced */
@@ -224,21 +224,19 @@ typedef struct ckpt_migrate_options {
                                    * a CPU; NULL: none. A source with an optimizer's state needs weights_only */
     ckpt_rank_state rank_state; /* the report says what there is, and what becomes of it ("rank-state") */
     uint32_t target_world; /* dcp, torch-dist, llmc, ckpt-run: so many ranks; 0: as many as saved the source, else 1 */
-    bool
-        no_resume; /* a directory: what an interrupted run has left is removed, and this one leaves nothing when it is interrupted */
+    /* A directory: what an interrupted run has left is removed, and this one leaves nothing when it is interrupted. */
+    bool no_resume;
+    /* Globs over names of the model's tensors: each rank of a run has some rows of such a tensor, and of its states of that shape. Of a
+     * source that is the ranks' directories they are joined, in the order of the ranks; for a target "ckpt-run" they are cut. */
     const char *const *shard;
-    size_t
-        shard_count; /* globs over names of the model's tensors: each rank of a run has some rows of such a tensor, and of
-                         * its states of that shape. Of a source that is the ranks' directories they are joined, in the order of
-                         * the ranks; for a target "ckpt-run" they are cut */
-    const char *
-        layout; /* a file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names
-                         * of the other options are those of the source up to it (drop, only_tensor, replace, param_names), and of
-                         * the target behind it (strip_prefix, rename, add_prefix, cast) */
-    const char
-        *layout_side; /* the side of the layout that the source is; NULL: the one that its names and shapes fit */
-    const char *const *layout_vars;
-    size_t layout_var_count; /* "name=number": what the layout asks for */
+    size_t shard_count;
+    /* A file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names of the other options
+     * are those of the source up to it (drop, only_tensor, replace, param_names), and of the target behind it (strip_prefix, rename,
+     * add_prefix, cast). layout_side: the side of it that the source is; NULL: the one that its names and shapes fit. */
+    const char *layout;
+    const char *layout_side;
+    const char *const *layout_vars; /* "name=number": what the layout asks for */
+    size_t layout_var_count;
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
