@@ -92,13 +92,17 @@ ckpt_status ckpt__add_step(ckpt__migration *m, ckpt_str name, ckpt_str storage, 
     char *bytes = ckpt__arena_copy(x->arena, (const char *)&number, sizeof number);
     ckpt__storage *s = ckpt__index_add_storage(x);
     ckpt__tensor *t = ckpt__index_add_tensor(x);
-    if (!name.data || !bytes || !s || !t || !ckpt__ledger_reach(&m->ledger, x->tensor_count))
+    ckpt_key *key = ckpt__arena_alloc(x->arena, sizeof *key);
+    if (!name.data || !bytes || !s || !t || !key || !ckpt__ledger_reach(&m->ledger, x->tensor_count))
         return ckpt__migration_no_memory(err);
     *s = (ckpt__storage){.device = ckpt__s("cpu"), .name = storage, .unit = 4, .dtype = CKPT_F32};
     s->extent = (ckpt__extent){.memory = bytes, .length = sizeof number, .size = sizeof number};
     t->info.name = name;
     t->info.dtype = CKPT_F32;
     t->info.role = CKPT_ROLE_STEP;
+    *key = (ckpt_key){.text = name};
+    if (m->became_torch) /* one without a path would be a part of what is not dense (ckpt__is_flat) */
+        t->info.path = (ckpt_path){key, 1};
     return ckpt__index_set_view(x, x->tensor_count - 1, x->storage_count - 1, &none, NULL, 0, err);
 }
 

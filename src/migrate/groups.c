@@ -1,5 +1,6 @@
 /* migrate/groups.c - what a native file has of an optimizer, made ready for torch's: moments that no parameter group holds get
  * one, in the order of the file, and one step for all becomes one a parameter. What no torch optimizer could be is a loss. */
+#include "engine/stream.h"
 #include "migrate/torch.h"
 
 #include <stdio.h>
@@ -28,6 +29,7 @@ typedef struct grouper {
     size_t key_count; /* of all states but "step"; at most KEYS_MAX are noted */
     size_t params;    /* how many parameters the model has */
     size_t made;      /* how many steps were made */
+    int64_t common;   /* the one step of the checkpoint; -1: none */
     ckpt_error *err;
 } grouper;
 
@@ -238,14 +240,34 @@ static ckpt_status make_room(grouper *g)
     return entries ? CKPT_OK : ckpt__migration_no_memory(g->err);
 }
 
-/* The one step of the checkpoint: bound as "step", or the file's own. -1: none. */
-static int64_t common_step(const ckpt__migration *m)
+/* Of a torch_dist of megatron-core: the optimizer's own count, which iterations that were skipped are not in. */
+static ckpt_status read_common(grouper *g)
 {
+    const ckpt__migration *m = g->m;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < m->canon->count; i++) {
+        const ckpt__canon_entry *e = &m->canon->entries[i];
+        double step = 0;
+        bool read = false;
+        if (!e->is_tensor || e->param.data || e->role != CKPT_ROLE_STEP ||
+            !ckpt__str_is(e->name, "optimizer.state.common_step"))
+            continue;
+        status = ckpt__read_number(m->reader->source, m->from, e->tensor, true, &step, &read, g->err);
+        if (status == CKPT_OK && read && step >= 0 && step <= (double)(INT64_C(1) << 40) &&
+            step == (double)(int64_t)step)
+            g->common = (int64_t)step;
+    }
+    return status;
+}
+
+/* The one step of the checkpoint: its optimizer's, or bound as "step", or the file's own. */
+static ckpt_status find_common(grouper *g)
+{
+    const ckpt__migration *m = g->m;
     size_t i;
     const ckpt_value *v = ckpt__hash_get(m->canon->by_name, "step", 4, &i) ? m->canon->entries[i].value : NULL;
-    if (v && v->kind == CKPT_V_INT && v->integer >= 0)
-        return v->integer;
-    return m->from->step;
+    g->common = v && v->kind == CKPT_V_INT && v->integer >= 0 ? v->integer : m->from->step;
+    return read_common(g);
 }
 
 static bool is_exact(int64_t step)
@@ -257,7 +279,7 @@ static bool is_exact(int64_t step)
 static ckpt_status make_steps(grouper *g, bool *lost)
 {
     char names[600], what[900];
-    int64_t common = common_step(g->m);
+    const int64_t common = g->common;
     ckpt_status status = CKPT_OK;
     size_t n = list_names(g, lacks_step, names, sizeof names);
     *lost = n && !is_exact(common);
@@ -410,7 +432,7 @@ static ckpt_status make_group(grouper *g)
     if (g->params > g->count)
         snprintf(left, sizeof left, " (%zu parameters without a state are not in it)", g->params - g->count);
     if (g->made)
-        snprintf(step, sizeof step, "; each has the step %lld as a float32", (long long)common_step(g->m));
+        snprintf(step, sizeof step, "; each has the step %lld as a float32", (long long)g->common);
     ckpt_status status = find_saved(g);
     if (status < 0)
         return status;
@@ -437,7 +459,7 @@ static ckpt_status note_steps(grouper *g)
         g->m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){NULL, 0}, g->err,
         "%zu parameters have a step each now, a float32 as torch counts: the checkpoint counts once (%lld), or in "
         "integers",
-        g->made, (long long)common_step(g->m));
+        g->made, (long long)g->common);
 }
 
 static ckpt_status group(grouper *g)
@@ -446,7 +468,9 @@ static ckpt_status group(grouper *g)
     ckpt_status status = find_owners(g);
     if (status < 0 || !g->count)
         return status;
-    status = find_losses(g, &lost);
+    status = find_common(g);
+    if (status == CKPT_OK)
+        status = find_losses(g, &lost);
     bool makes = !lost && !g->m->canon->group_count;
     if (status == CKPT_OK && makes) {
         qsort(g->owners, g->count, sizeof *g->owners, by_model);

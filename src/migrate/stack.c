@@ -255,6 +255,7 @@ static ckpt_status add_tensor(const stacking *s, const stack *k, ckpt_str name, 
     t->info.ndim = one.ndim + 1;
     t->info.role = k->role;
     t->info.device = one.device;
+    t->info.path = one.path; /* one without is a part of what is not dense (ckpt__is_flat) */
     return ckpt__index_set_pieces(m->from, m->from->tensor_count - 1, shape, pieces, count, s->err);
 }
 

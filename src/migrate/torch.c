@@ -389,6 +389,8 @@ ckpt_status ckpt__migrate_torch_open(ckpt__migration *m, ckpt_error *err)
         return CKPT_OK;
     if (m->torch)
         return become_torch(m, e->value->text, err);
+    if (m->as == CKPT__AS_RUN) /* a directory of files, and the structure is that of one */
+        return take_out(m, e, err);
     if (m->format->keeps_torch && !m->options.weights_only)
         return edits(m) ? edit_along(m, e, err) : CKPT_OK;
     return take_out(m, e, err);
