@@ -118,6 +118,7 @@ static const char *const harmless[] = {
     "getpid",
     "gettid",
     "getuid",
+    "geteuid",
     "getpriority",
     "setpriority",
     "getcwd",
