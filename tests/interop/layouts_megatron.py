@@ -2,7 +2,7 @@
 """The presets of --layout for megatron-core: GPT-2, Llama, Qwen2 and Qwen3 of transformers are trained, and become models of megatron-core. Its
 real GPTModel (one process, gloo, on the CPU) has the same logits, and with the moments it takes the same next steps. Each moment is what the
 steps give that are written down here once more with torch. The way back has the same tensors, byte for byte; so has the way by a torch_dist,
-which megatron-core's own load takes.
+which megatron-core's own load takes. What megatron-core saves itself becomes a model of transformers again.
 
 megatron-core's layers of its own (get_gpt_layer_local_spec) call norms input_layernorm and pre_mlp_layernorm where fused layers have them in
 linear_qkv and linear_fc1: a file of torch.save gets those names by the preset megatron-local, a torch_dist is loaded as it is.
@@ -11,6 +11,7 @@ usage: layouts_megatron.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
 import os
 import sys
+import types
 
 import checks
 from checks import check, section
@@ -271,7 +272,7 @@ def by_torch_dist(name, case, model, opt, layout, drop):
     torch.save(common, f"{folder}/common.pt")
     chunk, meg_opt = build(case)
     megatron_steps(chunk, meg_opt, 77, 1)                       # the optimizer has states to load into
-    plain = dict(vp=None, experts=None, distopt=None, ep=1)
+    plain = dict(peer.BASE)
     state = dist_checkpointing.load(peer.sharded(plain, [chunk], meg_opt, None, True), folder)
     peer.gpt_of(chunk).load_state_dict(state["model"], strict=False)
     meg_opt.load_state_dict(state["optimizer"])
@@ -292,6 +293,27 @@ def by_torch_dist(name, case, model, opt, layout, drop):
     check(f"{name}: the next losses", worst < 2e-5 and here[0] != here[-1], f"{here} {there}")
     if "-v" in sys.argv:
         print(f"# {name}: losses differ by {worst:.1e} at most: {there}")
+    if name in ("gpt2", "llama"):                               # tied and not; a save takes a second
+        from_its_own(name, case, chunk, meg_opt, layout)
+
+
+def from_its_own(name, case, chunk, meg_opt, layout):
+    """What megatron-core saves itself, as a model of transformers with the moments."""
+    folder, plain = f"{name}.own/iter_{peer.STEPS:07d}", dict(peer.BASE)
+    os.makedirs(folder)
+    peer.save_dist(plain, folder, 0, [chunk], meg_opt, types.SimpleNamespace(state_dict=dict))
+    migrate(f"{name}, its own, to layers", "--layout", "megatron-layers", "--to", "torch", folder, f"{name}.own.pt")
+    migrate(f"{name}, its own, from layers", *layout, "--var", f"vocab={VOCAB}", "--verify", "--to", "torch", f"{name}.own.pt", f"{name}.own.hf.pt")
+    saved = torch.load(f"{name}.own.hf.pt", weights_only=False)
+    model = case["make"]()
+    model.load_state_dict(saved["model"], strict=True)
+    with torch.no_grad():
+        ids = batches(6, 1)[0]
+        near(f"{name} of megatron-core", logits_of(chunk, ids), model(ids).logits)
+    live, states = peer.live(plain, [chunk], meg_opt), states_of(saved["optimizer"])
+    for kind in ("exp_avg", "exp_avg_sq"):
+        same(f"{name} of megatron-core: {kind}", {n: t[kind] for n, t in live.items()},
+             {local_name(n): t for n, t in expected(case, states[kind]).items()})
 
 
 def main():
