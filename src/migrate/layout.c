@@ -171,16 +171,65 @@ static ckpt_status name_tensors(ckpt__laying *l)
     return CKPT_OK;
 }
 
+static int is_tensor(void *ctx, const ckpt_visit *visit)
+{
+    (void)ctx;
+    return visit->value->kind == CKPT_V_TENSOR;
+}
+
+/* The source's own optimizer without its tensors. NULL: it says nothing else. */
+static ckpt_status settings_of(const ckpt__laying *l, const ckpt_value *own, const ckpt_value **out)
+{
+    const size_t count = l->m->from->tensor_count;
+    bool *all = malloc(count + 1);
+    if (all)
+        memset(all, true, count + 1);
+    const bool fine = all && ckpt__values_without(own, all, count, l->m->from->arena, out);
+    free(all);
+    return fine ? CKPT_OK : ckpt__migration_no_memory(l->err);
+}
+
+/* Groups that name no parameters (megatron-core's) are none of the canonical ones: they stay the lists that they are in the source. */
+static ckpt_status keep_groups(const ckpt__laying *l, const ckpt_value *was, const ckpt_entry *made,
+                               const ckpt_entry **out)
+{
+    const ckpt_entry *own = ckpt__find_entry(was, "optimizer");
+    const ckpt_value *values = NULL;
+    *out = made;
+    if (l->m->canon->group_count || !made || made->value->kind != CKPT_V_DICT || !own ||
+        own->value->kind != CKPT_V_DICT)
+        return CKPT_OK;
+    ckpt_status status = settings_of(l, own->value, &values);
+    if (status < 0 || !values)
+        return status;
+    const size_t room = made->value->entry_count;
+    ckpt_entry *entries = ckpt__arena_array(l->m->from->arena, room + 1, sizeof *entries),
+               *both = ckpt__arena_array(l->m->from->arena, 1, sizeof *both);
+    if (!entries || !both)
+        return ckpt__migration_no_memory(l->err);
+    for (size_t i = 0; i < room; i++) {
+        const ckpt_entry *one = &made->value->entries[i];
+        const ckpt_entry *same = one->key->kind == CKPT_V_STR ? ckpt__find_entry(values, one->key->text.data) : NULL;
+        entries[i] = same && ckpt_value_walk(one->value, 0, is_tensor, NULL, NULL) == 0 ? *same : *one;
+    }
+    *both = (ckpt_entry){made->key, ckpt__value_dict(l->m->from->arena, entries, room)};
+    *out = both;
+    return both->value ? CKPT_OK : ckpt__migration_no_memory(l->err);
+}
+
 /* What a tree with canonical names has beside the optimizer stays as it is; the optimizer is that of `canonical`. */
 static ckpt_status replace_optimizer(ckpt__laying *l, const ckpt_value *was, const ckpt_value *canonical,
                                      const ckpt_value **out)
 {
-    const ckpt_entry *made = ckpt__find_entry(canonical, "optimizer");
+    const ckpt_entry *made = NULL;
     const size_t count = was && was->kind == CKPT_V_DICT ? was->entry_count : 0;
     ckpt_entry *entries = ckpt__arena_array(l->m->from->arena, count + 2, sizeof *entries);
     size_t n = 0;
     if (!entries)
         return ckpt__migration_no_memory(l->err);
+    ckpt_status status = keep_groups(l, was, ckpt__find_entry(canonical, "optimizer"), &made);
+    if (status < 0)
+        return status;
     for (size_t i = 0; i < count; i++)
         if (!ckpt__str_is(was->entries[i].key->text, "optimizer"))
             entries[n++] = was->entries[i];

@@ -230,7 +230,8 @@ static ckpt_status put_none(ckpt__megatron *g, const char *extra, const ckpt__ha
     ckpt_status status = none ? CKPT_OK : no_memory(g);
     for (int64_t l = 0; status == CKPT_OK && l < g->layers; l++) {
         snprintf(name, sizeof name, "%s/shard_%lld_%lld", extra, (long long)l, (long long)g->layers);
-        if (!ckpt__hash_get(there, name, strlen(name), NULL))
+        if (!ckpt__hash_get(there, name, strlen(name), NULL) &&
+            (g->m->options.weights_only || !ckpt__at(g->m->root, name)))
             status = ckpt__megatron_object(g, name, none);
     }
     return status;
@@ -453,6 +454,8 @@ static ckpt_status put_values(ckpt__megatron *g)
             continue; /* put_optimizer says so */
         else if (ranks && ckpt__str_is(key, "rng_state"))
             status = put_rng(g, e->value);
+        else if (ckpt__str_holds(key, "/shard_")) /* an object of a torch_dist, which was another file's since */
+            status = ckpt__megatron_record(g, key, e->value);
         else if (!ckpt__str_is(key, "model") && !ckpt__str_is(key, "optimizer"))
             status = ckpt__megatron_common(g, key, e->value);
         g->iteration |= ckpt__str_is(key, "iteration");

@@ -16,7 +16,7 @@ import types
 import checks
 from checks import check, section
 import megatron_peer as peer
-from megatron_peer import MIGRATE, dist, torch
+from megatron_peer import INSPECT, MIGRATE, dist, torch
 
 import torch.nn.functional as F
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
@@ -302,9 +302,19 @@ def from_its_own(name, case, chunk, meg_opt, layout):
     folder, plain = f"{name}.own/iter_{peer.STEPS:07d}", dict(peer.BASE)
     os.makedirs(folder)
     peer.save_dist(plain, folder, 0, [chunk], meg_opt, types.SimpleNamespace(state_dict=dict))
-    migrate(f"{name}, its own, to layers", "--layout", "megatron-layers", "--to", "torch", folder, f"{name}.own.pt")
-    migrate(f"{name}, its own, from layers", *layout, "--var", f"vocab={VOCAB}", "--verify", "--to", "torch", f"{name}.own.pt", f"{name}.own.hf.pt")
+    migrate(f"{name}, its own, to layers", "--layout", "megatron-layers", "--to", "ckpt", folder, f"{name}.own.st")
+    migrate(f"{name}, its own, from layers", *layout, "--var", f"vocab={VOCAB}", "--verify", "--to", "torch", f"{name}.own.st", f"{name}.own.hf.pt")
     saved = torch.load(f"{name}.own.hf.pt", weights_only=False)
+    settings = [(g["lr"], g["weight_decay"], g["wd_mult"]) for g in saved.get("saved_param_groups", [])]
+    check(f"{name} of megatron-core: what its groups say", sorted(settings) == [(SETTINGS["lr"], 0.0, 0.0), (SETTINGS["lr"], DECAY, 1.0)], settings)
+    check(f"{name} of megatron-core: what they share", saved["optimizer"]["param_groups"][0].get("lr") == SETTINGS["lr"], saved["optimizer"]["param_groups"])
+    migrate(f"{name}, its own, to layers of torch", "--layout", "megatron-layers", "--to", "torch", folder, f"{name}.own.pt")
+    migrate(f"{name}, its own, once more", "--to", "torch-dist", "--verify", f"{name}.own.pt", f"{name}.own.td")
+    done = checks.run(INSPECT, "verify", f"{name}.own.td")
+    check(f"{name} of megatron-core: stacked once more it is whole", done.returncode == 0, done.stdout + done.stderr)
+    _, doc = checks.ask(INSPECT, "diff", "--json", folder, f"{name}.own.td")
+    count, other = doc["counts"]["tensors"], [t["name"] for t in doc["tensors"]]
+    check(f"{name} of megatron-core: and it has the same tensors", count["same"] >= 27 and not set(other) - {"optimizer.state.common_step"}, other)
     model = case["make"]()
     model.load_state_dict(saved["model"], strict=True)
     with torch.no_grad():
