@@ -310,6 +310,55 @@ START_TEST(its_own_kind)
 }
 END_TEST
 
+/* ---- layer by layer once more, by a layout */
+
+static void write_layout(void)
+{
+    FILE *f = fopen(at("layers.yaml"), "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(
+        "layout: 1\nsides: [layers, stacked]\nrules:\n"
+        "- {layers: embedding.word_embeddings.weight, stacked: embedding.word_embeddings.weight}\n"
+        "- layers: \"decoder.layers.<i>.self_attention.<r:rest>\"\n  stacked: \"decoder.layers.self_attention.<r:rest>\"\n"
+        "  steps:\n  - stack: {dim: 0, over: i}\n"
+        "- layers: \"decoder.layers.<i>.mlp.<r:rest>\"\n  stacked: \"decoder.layers.mlp.<r:rest>\"\n"
+        "  steps:\n  - stack: {dim: 0, over: i}\n",
+        f);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* Groups that name no parameters keep what they say; objects of a torch-dist are those of the next one, and are there once. */
+START_TEST(layers_come_back)
+{
+    for (int k = 0; k < 2; k++) {
+        char layers[200], again[200];
+        what w = plain(3);
+        w.masters = w.half = k == 1;
+        fill(5);
+        write_layout();
+        save(at("n.safetensors"), w);
+        migrates(at("n.safetensors"), "torch-dist", at("a%d", k));
+        snprintf(layers, sizeof layers, "%s", at("layers%d.pt", k));
+        snprintf(again, sizeof again, "%s", at("again%d", k));
+        char *layout = strdup(at("layers.yaml"));
+        options.layout = layout;
+        migrates(at("a%d", k), "torch", layers);
+        options.layout = NULL;
+        free(layout);
+        ckpt_reader *r = opened(layers);
+        const ckpt_value *groups = value_at(r, "saved_param_groups", NULL);
+        ck_assert(groups && groups->item_count == 1 && ckpt_value_get(groups->items[0], "lr")->real == lr);
+        ck_assert_ptr_nonnull(find(r, "model.decoder.layers.2.mlp.linear_fc2.weight"));
+        ckpt_reader_close(r);
+        migrates(layers, "torch-dist", again);
+        r = opened(again);
+        holds_all(r, &w);
+        ck_assert_ptr_nonnull(value_at(r, "decoder.layers.self_attention.linear_qkv._extra_state/shard_1_3", NULL));
+        ckpt_reader_close(r);
+    }
+}
+END_TEST
+
 START_TEST(short_of_memory)
 {
     struct stat st;
@@ -356,6 +405,7 @@ int main(void)
     tcase_add_test(t, refused);
     tcase_add_test(t, what_is_there_stays);
     tcase_add_test(t, its_own_kind);
+    tcase_add_test(t, layers_come_back);
     tcase_add_test(t, short_of_memory);
     suite_add_tcase(s, t);
     return run_suite(s);
