@@ -9,7 +9,7 @@
 #include "../runner.h"
 #include "../scratch.h"
 #include "fixtures.h"
-#include "sha256.h"
+#include "codec/sha256.h"
 
 const char *__wrap_ckpt_version(void);
 const char *__wrap_ckpt_version(void)
@@ -17,13 +17,13 @@ const char *__wrap_ckpt_version(void)
     return "0";
 }
 
-static void add_file(sha256 *s, const char *path)
+static void add_file(ckpt__sha256 *s, const char *path)
 {
     char block[65536];
     FILE *f = fopen(path, "rb");
     ck_assert_msg(f != NULL, "%s: %s", path, strerror(errno));
     for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;)
-        sha256_add(s, block, n);
+        ckpt__sha256_add(s, block, n);
     ck_assert_int_eq(ferror(f), 0);
     fclose(f);
 }
@@ -31,11 +31,11 @@ static void add_file(sha256 *s, const char *path)
 static void digest_target(const char *path, char out[65])
 {
     struct stat st;
-    sha256 s;
+    ckpt__sha256 s;
     strcpy(out, "-");
     if (lstat(path, &st) != 0)
         return;
-    sha256_begin(&s);
+    ckpt__sha256_begin(&s);
     if (S_ISDIR(st.st_mode)) {
         names list = everything_below(path);
         for (size_t i = 0; i < list.count; i++) {
@@ -46,7 +46,7 @@ static void digest_target(const char *path, char out[65])
             snprintf(file, sizeof file, "%s/%s", path, list.name[i]);
             ck_assert_int_eq(lstat(file, &st), 0);
             snprintf(file, sizeof file, "%s %llu\n", list.name[i], (unsigned long long)st.st_size);
-            sha256_add(&s, file, strlen(file));
+            ckpt__sha256_add(&s, file, strlen(file));
             snprintf(file, sizeof file, "%s/%s", path, list.name[i]);
             add_file(&s, file);
         }
@@ -54,23 +54,23 @@ static void digest_target(const char *path, char out[65])
     } else {
         add_file(&s, path);
     }
-    sha256_end(&s, out);
+    ckpt__sha256_end(&s, out);
 }
 
 static void digest_report(const ckpt_report *report, char out[65])
 {
-    sha256 s;
-    sha256_begin(&s);
+    ckpt__sha256 s;
+    ckpt__sha256_begin(&s);
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         char number[64];
         const char *texts[] = {f->code, f->tensor, f->from, f->to};
         for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
-            sha256_add(&s, texts[t], strlen(texts[t]) + 1);
+            ckpt__sha256_add(&s, texts[t], strlen(texts[t]) + 1);
         snprintf(number, sizeof number, "%d %llu\n", (int)f->severity, (unsigned long long)f->nbytes);
-        sha256_add(&s, number, strlen(number));
+        ckpt__sha256_add(&s, number, strlen(number));
     }
-    sha256_end(&s, out);
+    ckpt__sha256_end(&s, out);
 }
 
 static const char *const formats[] = {"safetensors", "torch", "ckpt", "hf", "same"};
@@ -237,10 +237,10 @@ START_TEST(digest)
                   "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         char hex[65];
-        sha256 s;
-        sha256_begin(&s);
-        sha256_add(&s, known[i].text, strlen(known[i].text));
-        sha256_end(&s, hex);
+        ckpt__sha256 s;
+        ckpt__sha256_begin(&s);
+        ckpt__sha256_add(&s, known[i].text, strlen(known[i].text));
+        ckpt__sha256_end(&s, hex);
         ck_assert_str_eq(hex, known[i].digest);
     }
 }
