@@ -5,7 +5,7 @@ program does has the same logits and takes the same next steps, with the moments
 torchtitan's rotary embedding turns neighbours, and transformers' the halves of a head: Pairs is the former, with torchtitan's names. Where
 torchtitan is installed, its own converter has to agree. nanoGPT is Linear, where transformers has Conv1D.
 
-Usage: layouts.py ckpt-inspect ckpt-migrate
+usage: layouts.py CKPT-INSPECT CKPT-MIGRATE
 """
 import ast
 import importlib.util

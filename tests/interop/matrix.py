@@ -8,7 +8,7 @@ to a file of torch, from which a plain program of torch goes on: all tensors and
 those of the training that was never saved.
 megatron-core and llm.c know a model by its names: their rows and columns are of a model that has them.
 
-usage: matrix.py PATH/TO/ckpt-inspect PATH/TO/ckpt-migrate   [-v]
+usage: matrix.py CKPT-INSPECT CKPT-MIGRATE   [-v]
 
 MATRIX_WRITES=yes writes the table into docs/layouts.md; else the page has to say what came of it.
 """

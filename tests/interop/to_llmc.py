@@ -6,7 +6,7 @@ has is what torch has, bit by bit, and the training goes on from it with the los
 bfloat16 with masters are written and read likewise. Where the variable LLMC is a folder with llm.c, its train_gpt2.c reads the model's file
 on the CPU, and its loss is that of torch (6 digits: it sums in another order).
 
-usage: to_llmc.py PATH/TO/ckpt-inspect PATH/TO/ckpt-migrate   [-v]
+usage: to_llmc.py CKPT-INSPECT CKPT-MIGRATE   [-v]
 """
 import copy
 import os
