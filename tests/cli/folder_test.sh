@@ -130,6 +130,9 @@ put "$data/peers/hf-trainer" begun/checkpoint-1 "1 hour"
 cp begun/checkpoint-1/scheduler.pt begun/checkpoint-2/training_args.bin
 ask 0 begun && grep -q '^checkpoint-2  *2 .* \(damaged\|unfinished\): ' out && grep -q '"begun/checkpoint-1"' out
 check "one that was killed before its first tensor is listed"
+rmdir begun/checkpoint-2/global_step2
+ask 0 begun && grep -q '^checkpoint-2  *2 .* \(damaged\|unfinished\): ' out && grep -q '"begun/checkpoint-1"' out
+check "one whose files hold no tensor yet stands there too"
 
 mkdir runs
 put "$data/run/damaged" runs/first "1 hour"

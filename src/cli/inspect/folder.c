@@ -159,7 +159,10 @@ static bool is_common(const char *name)
     return n > 4 && (strcmp(name + n - 4, ".bin") == 0 || strcmp(name + n - 4, ".pkl") == 0);
 }
 
-/* Is it one, be it whole or not? A file of another kind is none, nor is a pickle without a tensor. */
+static const char no_tensors[] = "its files hold no tensor: its save was not finished";
+
+/* Is it one, be it whole or not? A file of another kind is none, nor is a pickle without a tensor; a folder that is called as a step
+ * is one, whatever its save got to. */
 static bool look_at(folder_item *it, bool directory)
 {
     ckpt_reader *reader = NULL;
@@ -169,10 +172,16 @@ static bool look_at(folder_item *it, bool directory)
     bool known = status != CKPT_E_FORMAT; /* what it is, if not all of it */
     bool one = directory ? is_step_name(base) || known : has_suffix(base) && (known || !is_common(base));
     if (status == CKPT_OK) {
-        one = ckpt_reader_tensor_count(reader) > 0;
-        it->complete = !folder_has_damage(it, reader);
+        const bool empty = ckpt_reader_tensor_count(reader) == 0, begun = empty && directory && is_step_name(base);
+        one = !empty || begun;
+        it->complete = !empty && !folder_has_damage(it, reader);
         take_summary(it, reader);
         ckpt_reader_close(reader);
+        if (begun && holds_others(it->path))
+            return false;
+        it->unfinished = begun;
+        if (begun)
+            folder_keep_text(it->why, sizeof it->why, no_tensors, sizeof no_tensors - 1);
     } else {
         folder_keep_text(it->why, sizeof it->why, err.message, strlen(err.message));
         if (directory && !known && look_at_run(it))
