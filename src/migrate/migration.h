@@ -57,6 +57,7 @@
  *   shards.c           --shard: what each of its ranks has rows of (shards.h)
  *   to_llmc.c          a step of llm.c, for any number of ranks (to_llmc.h)
  *   to_llmc_ranks.c    what each of those has for itself
+ *   out_files.c        the list of the target's files (out.h)
  *   out.c              writing a file, or a directory of shards (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)

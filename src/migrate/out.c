@@ -21,17 +21,6 @@ typedef ckpt__out writer;
 
 /* ---- which tensors go into which file */
 
-ckpt__out_file *ckpt__out_add(ckpt__out *w, const char *name)
-{
-    const char *kept = name ? ckpt__arena_copy(w->m->index->arena, name, strlen(name)) : NULL;
-    if ((name && !kept) || !ckpt__grow(&w->files, &w->capacity, w->count + 1, sizeof *w->files))
-        return NULL;
-    ckpt__out_file *f = &w->files[w->count++];
-    memset(f, 0, sizeof *f);
-    f->name = kept;
-    return f;
-}
-
 static shard *add_shard(writer *w, size_t first)
 {
     shard *s = ckpt__out_add(w, NULL);

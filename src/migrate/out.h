@@ -40,6 +40,9 @@ typedef struct ckpt__out {
 
 /* One more file, zeroed but for its name; NULL: memory is short. Valid until the next is added. */
 ckpt__out_file *ckpt__out_add(ckpt__out *w, const char *name);
+/* One more file of the target's format, which takes the recipe; it is freed where memory is short. NULL: the file is `text`, which is
+ * empty yet. */
+ckpt_status ckpt__out_add_recipe(ckpt__out *w, const char *name, ckpt__recipe *recipe);
 
 /* ---- bytes.c */
 

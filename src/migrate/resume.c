@@ -411,6 +411,18 @@ ckpt_status ckpt__lose(ckpt__migration *m, ckpt_error *err, const char *format, 
                : ckpt__migration_no_memory(err);
 }
 
+ckpt_status ckpt__warn(ckpt__migration *m, const char *code, ckpt_error *err, const char *fix, const char *format, ...)
+{
+    char text[900];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return ckpt__report_add(m->report, CKPT_SEVERITY_WARNING, code, NULL, fix, "%s", text)
+               ? CKPT_OK
+               : ckpt__migration_no_memory(err);
+}
+
 /* ---- devices */
 
 void ckpt__tag_as_host(const ckpt__migration *m)

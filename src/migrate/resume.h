@@ -72,4 +72,7 @@ void ckpt__tag_as_host(const ckpt__migration *m);
 /* "a, b and 3 more" */
 void ckpt__put_name(ckpt__buf *b, size_t number, ckpt_str name);
 ckpt_status ckpt__lose(ckpt__migration *m, ckpt_error *err, const char *format, ...) CKPT__PRINTF(3, 4);
+/* What the program that resumes makes of the target. fix: NULL: there is none. */
+ckpt_status ckpt__warn(ckpt__migration *m, const char *code, ckpt_error *err, const char *fix, const char *format, ...)
+    CKPT__PRINTF(5, 6);
 #endif

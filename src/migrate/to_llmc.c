@@ -356,18 +356,6 @@ static ckpt_status lose_values(const target *t)
 
 /* ---- files */
 
-static ckpt_status add_file(target *t, const char *name, ckpt__recipe *recipe)
-{
-    ckpt__out_file *f = ckpt__out_add(t->w, name);
-    if (!f) {
-        ckpt__recipe_free(recipe);
-        return no_memory(t);
-    }
-    f->format = recipe ? t->m->format : NULL;
-    f->recipe = recipe;
-    return CKPT_OK;
-}
-
 static ckpt_status add_files(target *t)
 {
     ckpt__recipe *recipe = NULL;
@@ -375,15 +363,15 @@ static ckpt_status add_files(target *t)
     snprintf(name, sizeof name, "model_%08lld.bin", (long long)t->step);
     ckpt_status status = ckpt__llmc_write_model(&t->parts, &recipe, t->err);
     if (status == CKPT_OK)
-        status = add_file(t, t->alone ? NULL : name, recipe);
+        status = ckpt__out_add_recipe(t->w, t->alone ? NULL : name, recipe);
     for (int64_t r = 0; !t->alone && status == CKPT_OK && r < t->ranks; r++) {
         snprintf(name, sizeof name, "state_%08lld_%05lld.bin", (long long)t->step, (long long)r);
         status = ckpt__llmc_write_state(&t->parts, &t->states[r], t->lists[r], &recipe, t->err);
         if (status == CKPT_OK)
-            status = add_file(t, name, recipe);
+            status = ckpt__out_add_recipe(t->w, name, recipe);
     }
     snprintf(name, sizeof name, "DONE_%08lld", (long long)t->step);
-    return status == CKPT_OK && !t->alone ? add_file(t, name, NULL) : status;
+    return status == CKPT_OK && !t->alone ? ckpt__out_add_recipe(t->w, name, NULL) : status;
 }
 
 static ckpt_status plan(target *t)

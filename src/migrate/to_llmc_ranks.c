@@ -11,19 +11,6 @@ enum { MOST_RANKS = 1 << 16 };
 /* The random state with which rank 0 of a new run begins; that of rank r is r more (train_gpt2.cu, gpt2_init_common). */
 static const int64_t first_state = 13371337;
 
-static ckpt_status warn(const target *t, const char *fix, const char *format, ...) CKPT__PRINTF(3, 4);
-static ckpt_status warn(const target *t, const char *fix, const char *format, ...)
-{
-    char text[900];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return ckpt__report_add(t->m->report, CKPT_SEVERITY_WARNING, "llmc-resume", NULL, fix, "%s", text)
-               ? CKPT_OK
-               : ckpt__migration_no_memory(t->err);
-}
-
 bool ckpt__llmc_number(const ckpt__llmc_target *t, const char *key, int64_t *out)
 {
     const ckpt_value *v = ckpt__at(t->root, key);
@@ -68,24 +55,24 @@ static ckpt_status plan_split(target *t)
         return CKPT_OK;
     if (t->parts.model.numel % ranks) {
         t->split = false;
-        return warn(
-            t, NULL,
+        return ckpt__warn(
+            t->m, "llmc-resume", t->err, NULL,
             "%llu parameters cannot be divided among %lld ranks: each has all moments, as llm.c itself has then, with "
             "-z 0 and -z 1",
             (unsigned long long)t->parts.model.numel, (long long)t->ranks);
     }
     if (!ckpt__llmc_divides(&t->parts.model, ranks, &odd)) {
         t->split = false;
-        return warn(
-            t, "train_gpt2cu -z 0",
+        return ckpt__warn(
+            t->m, "llmc-resume", t->err, "train_gpt2cu -z 0",
             "llm.c's ZeRO cannot divide the %llu elements of %s among %lld ranks, and ends there: each rank has all "
             "moments",
             (unsigned long long)(odd.numel / odd.layers), odd.name, (long long)t->ranks);
     }
     return said
                ? CKPT_OK
-               : warn(
-                     t, "train_gpt2cu -z 1",
+               : ckpt__warn(
+                     t->m, "llmc-resume", t->err, "train_gpt2cu -z 1",
                      "the checkpoint does not say whether ZeRO divides its optimizer: it is divided among the %lld ranks",
                      (long long)t->ranks);
 }
@@ -155,15 +142,15 @@ static ckpt_status plan_random(target *t)
         t->states[r].rng_last = r < kept ? item(last, r) : first_state + (int64_t)r;
     }
     if (kept < ranks)
-        return warn(
-            t, NULL,
+        return ckpt__warn(
+            t->m, "llmc-resume", t->err, NULL,
             "rank%s %zu to %zu begin with the random state%s of a new run (13371337 + the rank): what is rounded at "
             "random from here on is not that of the unbroken run%s",
             kept + 1 == ranks ? "" : "s", kept, ranks - 1, kept + 1 == ranks ? "" : "s", rounds_anew(t));
     return saved_ranks(t) == t->ranks || !*rounds_anew(t)
                ? CKPT_OK
-               : warn(t, NULL, "it was saved by %lld ranks, and is for %lld%s", (long long)saved_ranks(t),
-                      (long long)t->ranks, rounds_anew(t));
+               : ckpt__warn(t->m, "llmc-resume", t->err, NULL, "it was saved by %lld ranks, and is for %lld%s",
+                            (long long)saved_ranks(t), (long long)t->ranks, rounds_anew(t));
 }
 
 /* ---- the place in the data */
@@ -214,8 +201,8 @@ static ckpt_status begin_anew(target *t, const char *what)
             what);
     t->shuffles = false;
     forget_lists(t);
-    return warn(t, NULL, "%s: train_gpt2cu begins with the first sample of the first shard, and does not shuffle",
-                what);
+    return ckpt__warn(t->m, "llmc-resume", t->err, NULL,
+                      "%s: train_gpt2cu begins with the first sample of the first shard, and does not shuffle", what);
 }
 
 /* A rank of several that shuffle has a shuffle of its own, and its length is of that many ranks. */
@@ -248,8 +235,8 @@ static ckpt_status plan_data(target *t)
     forget_lists(t);
     return saved == t->ranks
                ? CKPT_OK
-               : warn(
-                     t, NULL,
+               : ckpt__warn(
+                     t->m, "llmc-resume", t->err, NULL,
                      "the place in the data (sample %lld) counts batches of all %lld ranks together, and stays: the target "
                      "goes on there where -b is %lld/%lld of what it was",
                      (long long)t->states[0].sample, (long long)saved, (long long)saved, (long long)t->ranks);

@@ -265,14 +265,7 @@ static ckpt_status add_file(run_target *t, const char *folder, const char *name,
 {
     char path[120];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    ckpt__out_file *f = ckpt__out_add(t->w, path);
-    if (!f) {
-        ckpt__recipe_free(recipe);
-        return no_memory(t);
-    }
-    f->format = recipe ? t->m->format : NULL;
-    f->recipe = recipe;
-    return CKPT_OK;
+    return ckpt__out_add_recipe(t->w, path, recipe);
 }
 
 static ckpt_status add_tensors(run_target *t, const char *folder, int64_t rank, bool weights, const ckpt_value *root)

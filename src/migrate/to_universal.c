@@ -39,19 +39,6 @@ static ckpt_status no_memory(const universal *u)
     return ckpt__migration_no_memory(u->err);
 }
 
-static ckpt_status say(universal *u, const char *fix, const char *format, ...) CKPT__PRINTF(3, 4);
-static ckpt_status say(universal *u, const char *fix, const char *format, ...)
-{
-    char text[900];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return ckpt__report_add(u->m->report, CKPT_SEVERITY_WARNING, "universal-incomplete", NULL, fix, "%s", text)
-               ? CKPT_OK
-               : no_memory(u);
-}
-
 /* ---- what a parameter has */
 
 static bool is_tensor(const ckpt_value *v)
@@ -118,12 +105,14 @@ static ckpt_status check_params(universal *u)
                 ? "which of the model's parameters the optimizer's numbers are is not known (--param-names, --assume-order)"
                 : "the checkpoint has no optimizer");
     if (status == CKPT_OK && count)
-        status = idle.failed
-                     ? no_memory(u)
-                     : say(u, "leave them out of the optimizer; or take a step before the save",
-                           "%zu of the optimizer's parameters have no state, and get no files (%s): where DeepSpeed "
-                           "trains them, FileNotFoundError",
-                           count, idle.data);
+        status =
+            idle.failed
+                ? no_memory(u)
+                : ckpt__warn(u->m, "universal-incomplete", u->err,
+                             "leave them out of the optimizer; or take a step before the save",
+                             "%zu of the optimizer's parameters have no state, and get no files (%s): where DeepSpeed "
+                             "trains them, FileNotFoundError",
+                             count, idle.data);
     ckpt__buf_free(&idle);
     return status;
 }
@@ -228,8 +217,8 @@ static ckpt_status write_params(universal *u, ckpt_str tag)
     if (status == CKPT_OK && values)
         status = ckpt__lose(u->m, u->err, "%zu values of the optimizer's state that are no tensors", values);
     if (status == CKPT_OK && others)
-        status = say(
-            u, "resume with ZeRO 1 or 2",
+        status = ckpt__warn(
+            u->m, "universal-incomplete", u->err, "resume with ZeRO 1 or 2",
             "%zu tensors of the optimizer's state are neither exp_avg nor exp_avg_sq (amsgrad's max_exp_avg_sq, ...): "
             "stages 1 and 2 load them, and stage 3 does not",
             others);
@@ -269,15 +258,16 @@ static ckpt_status write_settings(universal *u, ckpt_str tag)
     if (status == CKPT_OK)
         status = ckpt__lose_settings(u->m, u->parts.optimizer, u->err);
     if (status == CKPT_OK && groups && differ(groups))
-        status = say(u,
-                     "with ZeRO 1 or 2 each group has its own; with stage 3 set lr and weight_decay of "
-                     "engine.optimizer.optimizer.param_groups anew after load_checkpoint",
-                     "the optimizer's %zu groups have different settings: ZeRO stage 3 copies those of the first into "
-                     "all, without a word",
-                     count);
+        status = ckpt__warn(
+            u->m, "universal-incomplete", u->err,
+            "with ZeRO 1 or 2 each group has its own; with stage 3 set lr and weight_decay of "
+            "engine.optimizer.optimizer.param_groups anew after load_checkpoint",
+            "the optimizer's %zu groups have different settings: ZeRO stage 3 copies those of the first into "
+            "all, without a word",
+            count);
     if (status == CKPT_OK && count > 1)
-        status = say(
-            u,
+        status = ckpt__warn(
+            u->m, "universal-incomplete", u->err,
             "after load_checkpoint: for s in engine.optimizer.optimizer.state.values(): s['step'] = "
             "s['step'].clone()",
             "ZeRO stage 3 gives all %zu groups of the optimizer one tensor for the step, and each of them counts it up: "
@@ -492,8 +482,9 @@ static ckpt_status find_step(universal *u)
     if (u->step >= 0)
         return CKPT_OK;
     u->step = 0;
-    return say(
-        u, "engine.global_steps = N after load_checkpoint, or write 'global_steps' into the source",
+    return ckpt__warn(
+        u->m, "universal-incomplete", u->err,
+        "engine.global_steps = N after load_checkpoint, or write 'global_steps' into the source",
         "the checkpoint does not say which step it is of: global_steps is 0. The steps of the optimizer's states are "
         "their own");
 }
@@ -505,17 +496,18 @@ static ckpt_status say_left(universal *u)
     if (u->left && u->names.failed)
         return no_memory(u);
     if (u->left)
-        status =
-            say(u,
-                "load them from mp_rank_00_model_states.pt, torch.load(...)['module'], before deepspeed.initialize: "
-                "model.load_state_dict(..., strict=False)",
-                "%zu buffers and frozen parameters (%s) are in the model's file, which DeepSpeed does not read under "
-                "load_universal: they stay as the program makes them",
-                u->left, u->names.data);
+        status = ckpt__warn(
+            u->m, "universal-incomplete", u->err,
+            "load them from mp_rank_00_model_states.pt, torch.load(...)['module'], before deepspeed.initialize: "
+            "model.load_state_dict(..., strict=False)",
+            "%zu buffers and frozen parameters (%s) are in the model's file, which DeepSpeed does not read under "
+            "load_universal: they stay as the program makes them",
+            u->left, u->names.data);
     if (status == CKPT_OK && scaler)
-        status = say(u, NULL,
-                     "the loss scale is in the client state alone: with fp16 DeepSpeed begins with the scale of its "
-                     "configuration");
+        status =
+            ckpt__warn(u->m, "universal-incomplete", u->err, NULL,
+                       "the loss scale is in the client state alone: with fp16 DeepSpeed begins with the scale of its "
+                       "configuration");
     return status;
 }
 

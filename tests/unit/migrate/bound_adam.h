@@ -1,6 +1,7 @@
 /* migrate/bound_adam.h - tensors of four elements and groups, bound as a trainer in C binds them. */
 #ifndef BOUND_ADAM_H
 #define BOUND_ADAM_H
+#include <stdint.h>
 #include <stdio.h>
 #include "../migrate_setup.h"
 #include "../runner.h"
@@ -20,6 +21,23 @@ static inline void bind(ckpt_state *s, const char *name, const char *param, ckpt
     d.shape = &shape;
     d.data = data;
     OK(ckpt_state_tensor(s, &d, &err));
+}
+
+/* What a parameter has: its weight, of float32 or bfloat16, and its states. Each is NULL where there is none. */
+typedef struct adam {
+    float *param, *master, *exp_avg, *exp_avg_sq;
+    uint16_t *half; /* the weight, in the place of param */
+} adam;
+
+static inline void bind_adam(ckpt_state *s, const char *name, adam of)
+{
+    bind(s, name, NULL, CKPT_ROLE_PARAM, of.half ? CKPT_BF16 : CKPT_F32, of.half ? (void *)of.half : (void *)of.param);
+    if (of.master)
+        bind(s, NULL, name, CKPT_ROLE_MASTER, CKPT_F32, of.master);
+    if (of.exp_avg)
+        bind(s, NULL, name, CKPT_ROLE_EXP_AVG, CKPT_F32, of.exp_avg);
+    if (of.exp_avg_sq)
+        bind(s, NULL, name, CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, of.exp_avg_sq);
 }
 
 static inline void bind_group(ckpt_state *s, const char *name, const char *const *own, size_t count, double *lr,

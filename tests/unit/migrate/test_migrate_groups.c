@@ -1,30 +1,13 @@
 /* A native file whose trainer bound no parameter group, as a torch file: one is made, or what torch could not have is lost. */
 #include <stdlib.h>
-#include "../migrate_setup.h"
-#include "../runner.h"
 #include "../torch_emit.h"
-
-#define OK(call) ck_assert_msg((call) >= 0, "%s: %s: %s", #call, err.object, err.message)
+#include "bound_adam.h"
 
 enum { N = 3 };
 static const char *const names[N] = {"b.weight", "a.weight", "c.weight"}; /* not in the order of the alphabet */
 static float params[N][4], m[N][4], v[N][4];
 static int64_t step = 7, own_steps[N] = {5, 5, 5};
 static double lr = 0.5, beta = 0.75, other_beta = 0.5;
-
-static void bind(ckpt_state *s, const char *name, const char *param, ckpt_role role, float *data)
-{
-    static const int64_t shape = 4;
-    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
-    d.name = name;
-    d.param = param;
-    d.role = role;
-    d.dtype = CKPT_F32;
-    d.ndim = 1;
-    d.shape = &shape;
-    d.data = data;
-    OK(ckpt_state_tensor(s, &d, &err));
-}
 
 typedef struct what {
     bool no_step, own_step, settings, momentum_of_c, no_moments_of_c, no_param_c;
@@ -41,12 +24,12 @@ static void save(const char *path, what w)
         char name[60];
         snprintf(name, sizeof name, "optimizer.%s.step", names[i]);
         if (i < 2 || !w.no_param_c)
-            bind(s, names[i], NULL, CKPT_ROLE_PARAM, params[i]);
+            bind(s, names[i], NULL, CKPT_ROLE_PARAM, CKPT_F32, params[i]);
         if (i == 2 && w.no_moments_of_c)
             continue;
-        bind(s, NULL, names[i], i == 2 && w.momentum_of_c ? CKPT_ROLE_MOMENTUM : CKPT_ROLE_EXP_AVG, m[i]);
+        bind(s, NULL, names[i], i == 2 && w.momentum_of_c ? CKPT_ROLE_MOMENTUM : CKPT_ROLE_EXP_AVG, CKPT_F32, m[i]);
         if (i < 2 || !w.momentum_of_c)
-            bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, v[i]);
+            bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, v[i]);
         if (w.own_step)
             OK(ckpt_state_i64(s, name, &own_steps[i], &err));
     }

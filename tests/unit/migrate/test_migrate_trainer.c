@@ -23,14 +23,10 @@ static void save(const char *path, what w)
     ckpt_save_options to = CKPT_SAVE_OPTIONS_INIT;
     to.no_sync = true;
     for (size_t i = 0; i < N; i++) {
-        bind(s, names[i], NULL, CKPT_ROLE_PARAM, w.half ? CKPT_BF16 : CKPT_F32,
-             w.half ? (void *)halves[i] : (void *)params[i]);
-        if (w.no_optimizer)
-            continue;
-        if (w.half)
-            bind(s, NULL, names[i], CKPT_ROLE_MASTER, CKPT_F32, masters[i]);
-        bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG, CKPT_F32, m[i]);
-        bind(s, NULL, names[i], CKPT_ROLE_EXP_AVG_SQ, CKPT_F32, v[i]);
+        const bool moments = !w.no_optimizer;
+        bind_adam(s, names[i],
+                  (adam){params[i], w.half && moments ? masters[i] : NULL, moments ? m[i] : NULL, moments ? v[i] : NULL,
+                         w.half ? halves[i] : NULL});
     }
     if (!w.no_optimizer) {
         bind_group(s, "0", names, 2, &lr, &decay[0]);
