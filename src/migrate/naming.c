@@ -58,7 +58,7 @@ static bool same_storage(const ckpt__index *x, size_t a, size_t b)
         s++;
         t++;
     }
-    return s->whole && t->whole && s->storage == t->storage;
+    return ckpt__same_storage(s, t);
 }
 
 static bool has_listing(const ckpt__migration *m, size_t i)

@@ -88,8 +88,7 @@ static void set_apart(readying *r, size_t tensor)
 {
     const ckpt__index *x = r->m->from;
     const ckpt__tensor *t = &x->tensors[tensor];
-    if (t->whole && r->m->ledger.rows[tensor].own == CKPT__OWN_NONE &&
-        x->storages[t->storage].extent.size != t->info.nbytes)
+    if (r->m->ledger.rows[tensor].own == CKPT__OWN_NONE && ckpt__is_within_storage(x, t))
         r->m->ledger.rows[tensor].own = CKPT__OWN_CUT;
 }
 

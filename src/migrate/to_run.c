@@ -135,8 +135,7 @@ static ckpt_status check_cut(const run_target *t, size_t tensor)
                           "--shard: '%s' is %s, whose elements are no whole bytes", shown, ckpt_dtype_name(i->dtype));
     for (size_t k = 0; k < t->m->chosen_count; k++) {
         const size_t other = t->m->chosen[k];
-        if (other != tensor && t->m->index->tensors[other].whole &&
-            t->m->index->tensors[other].storage == t->m->index->tensors[tensor].storage)
+        if (other != tensor && ckpt__same_storage(&t->m->index->tensors[other], &t->m->index->tensors[tensor]))
             return ckpt__fail(t->err, CKPT_E_UNSUPPORTED, t->m->src,
                               "--shard: '%s' shares its storage with another tensor, and is not cut", shown);
     }

@@ -145,14 +145,6 @@ static ckpt_status note_back(universal *u, ckpt_str name, size_t tensor)
     return ckpt__back_expect(u->m, name, tensor) ? CKPT_OK : no_memory(u);
 }
 
-/* All of a storage, which no view of another is in (resume.c sets them apart). Where all files had a table of all storages, ten
- * thousand parameters would take minutes. */
-static bool is_alone(const universal *u, size_t tensor)
-{
-    const ckpt__tensor *t = &u->m->index->tensors[tensor];
-    return t->whole && t->info.nbytes == u->m->index->storages[t->storage].extent.size;
-}
-
 static ckpt_status write_state(universal *u, const ckpt__trained *p, ckpt_str folder, const char *key,
                                const ckpt_value *tensor)
 {
@@ -167,7 +159,9 @@ static ckpt_status write_state(universal *u, const ckpt__trained *p, ckpt_str fo
         ckpt__made_put_as(&d, "param", tensor);
     const ckpt_value *root = bare ? tensor : ckpt__made_finish(&d);
     ckpt_status status = name.data ? add_file(u, folder, file, root) : no_memory(u);
-    if (status == CKPT_OK && !tensor->origin && !tensor->class_name.data && is_alone(u, tensor->tensor))
+    /* resume.c has set the states apart. A table of all storages in each file would take minutes for ten thousand parameters. */
+    if (status == CKPT_OK && !tensor->origin && !tensor->class_name.data &&
+        ckpt__fills_storage(u->m->index, &u->m->index->tensors[tensor->tensor]))
         u->w->files[u->w->count - 1].only = tensor->tensor + 1;
     return status == CKPT_OK ? note_back(u, name, tensor->tensor) : status;
 }

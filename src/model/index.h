@@ -320,6 +320,11 @@ static inline size_t ckpt__view_count(const ckpt__tensor *t)
 ckpt__view ckpt__view_of(const ckpt__index *index, const ckpt__tensor *t, size_t number);
 /* Are both whole, and the same elements of one storage with the same values? A lazy conjugate or negation of the other is not. */
 bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b);
+/* Of tensors in one piece: do both view one storage; is one all of its storage, or does it share it, or leave some of it out? False of
+ * what is split or has no bytes. */
+bool ckpt__same_storage(const ckpt__tensor *a, const ckpt__tensor *b);
+bool ckpt__fills_storage(const ckpt__index *index, const ckpt__tensor *t);
+bool ckpt__is_within_storage(const ckpt__index *index, const ckpt__tensor *t);
 /* Does it repeat few bytes so often (strides of 0) that a file of a kilobyte would keep its reader busy for hours? *stored (may be
  * NULL): the bytes of the storages that it views, where it does. */
 bool ckpt__repeats(const ckpt__index *index, const ckpt__tensor *t, uint64_t *stored);

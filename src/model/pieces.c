@@ -269,6 +269,21 @@ bool ckpt__same_view(const ckpt__tensor *a, const ckpt__tensor *b)
            ckpt__same_shape(p->strides, p->ndim, q->strides, q->ndim);
 }
 
+bool ckpt__same_storage(const ckpt__tensor *a, const ckpt__tensor *b)
+{
+    return a->whole && b->whole && a->storage == b->storage;
+}
+
+bool ckpt__fills_storage(const ckpt__index *x, const ckpt__tensor *t)
+{
+    return t->whole && x->storages[t->storage].extent.size == t->info.nbytes;
+}
+
+bool ckpt__is_within_storage(const ckpt__index *x, const ckpt__tensor *t)
+{
+    return t->whole && x->storages[t->storage].extent.size != t->info.nbytes;
+}
+
 bool ckpt__repeats(const ckpt__index *x, const ckpt__tensor *t, uint64_t *stored)
 {
     static const uint64_t most = (uint64_t)16 << 30, repeats = 1024;
