@@ -25,11 +25,6 @@ static ckpt_status read_layout(ckpt__laying *l)
         status = ckpt__layout_parse(text, (size_t)s->files[0].size, path, l->m->report, &l->layout, l->err);
     free(text);
     ckpt__source_close(s);
-    if (status == CKPT_OK && ckpt__layout_for_ranks(l->layout))
-        status = ckpt__fail(l->err, CKPT_E_UNSUPPORTED, path,
-                            "'%s' is about files of ranks, which ckpt-migrate does not cut by a layout; leave it out, "
-                            "and let the target's own writer cut the tensors",
-                            ckpt__layout_for_ranks(l->layout));
     return status;
 }
 
