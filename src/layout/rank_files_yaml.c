@@ -1,0 +1,173 @@
+/* layout/rank_files_yaml.c - the YAML of `files`, `replicate` and `own` of a side's ranks. */
+#include "layout/rank_files.h"
+
+#include "layout/parts.h"
+
+/* ---- the name of a file */
+
+typedef struct form_reading {
+    ckpt__layout_reading *r;
+    const ckpt__yaml_node *n;
+    const ckpt__layout_ranks *ranks;
+    ckpt__file_form *form;
+} form_reading;
+
+static bool wrong(const form_reading *f, size_t at, const char *what)
+{
+    ckpt__layout_wrong(f->r, f->n, "'%.*s', character %zu: %s", (int)(f->n->text.size < 100 ? f->n->text.size : 100),
+                       f->n->text.data, at + 1, what);
+    return false;
+}
+
+static size_t axis_of(const ckpt__layout_ranks *ranks, ckpt_str name)
+{
+    size_t a = 0;
+    if (ckpt__str_is(name, "rank"))
+        return CKPT__FILE_RANK;
+    while (a < ranks->axis_count && !ckpt__str_equal(name, ranks->axes[a].name))
+        a++;
+    return a < ranks->axis_count ? a : SIZE_MAX;
+}
+
+/* "<tp>", "<tp:03>" */
+static bool read_number(const form_reading *f, size_t *at)
+{
+    const ckpt_str text = f->n->text;
+    const char *from = text.data + *at + 1, *end = memchr(from, '>', text.size - *at - 1);
+    const ckpt__file_part *last = f->form->count ? &f->form->parts[f->form->count - 1] : NULL;
+    ckpt__file_part *p = &f->form->parts[f->form->count];
+    if (!end)
+        return wrong(f, *at, "there is no > for this <");
+    const char *colon = memchr(from, ':', (size_t)(end - from));
+    const ckpt_str name = {from, (size_t)((colon ? colon : end) - from)};
+    int64_t width = 1;
+    if (last && !last->text.data)
+        return wrong(f, *at, "two numbers side by side: nobody could tell where the first one ends");
+    if (colon &&
+        (end - colon != 3 || colon[1] != '0' || !ckpt__parse_i64(colon + 1, (size_t)(end - colon) - 1, &width) ||
+         width < 2 || width > CKPT__FILE_WIDTH))
+        return wrong(f, *at + 1 + name.size, "a width is 02 to 09: zeros in front up to so many digits");
+    *p = (ckpt__file_part){.axis = axis_of(f->ranks, name), .width = (size_t)width};
+    if (p->axis == SIZE_MAX)
+        return wrong(f, *at, "it is no axis of the mesh, and not 'rank'");
+    f->form->has[p->axis] = true;
+    f->form->count++;
+    *at += (size_t)(end - from) + 2;
+    return true;
+}
+
+static bool read_text(const form_reading *f, size_t *at)
+{
+    const ckpt_str text = f->n->text;
+    const size_t first = *at;
+    const ckpt__file_part *last = f->form->count ? &f->form->parts[f->form->count - 1] : NULL;
+    if (last && text.data[first] >= '0' && text.data[first] <= '9')
+        return wrong(f, first, "a digit follows a number: nobody could tell where the number ends");
+    while (*at < text.size && text.data[*at] != '<' && text.data[*at] != '>')
+        ++*at;
+    if (*at < text.size && text.data[*at] == '>')
+        return wrong(f, *at, "there is no < for this >");
+    ckpt__file_part *p = &f->form->parts[f->form->count++];
+    *p = (ckpt__file_part){.text = ckpt__layout_keep(f->r, (ckpt_str){text.data + first, *at - first})};
+    return p->text.data != NULL;
+}
+
+/* Each folder's name, and the file's, is one: no "..", no way out of the source. */
+static bool check_names(const form_reading *f)
+{
+    const ckpt_str text = f->n->text;
+    size_t first = 0, depth = 1;
+    for (size_t i = 0; i <= text.size; i++) {
+        if (i < text.size && text.data[i] != '/')
+            continue;
+        const ckpt_str one = {text.data + first, i - first};
+        if (one.size == 0 || ckpt__str_is(one, ".") || ckpt__str_is(one, ".."))
+            return wrong(f, first, "the name of a file below the source is expected");
+        depth += i < text.size;
+        first = i + 1;
+    }
+    return depth <= CKPT__FILE_DEPTH || wrong(f, 0, "more than 8 folders");
+}
+
+static void read_form(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__layout_ranks *ranks,
+                      ckpt__file_form *form)
+{
+    const form_reading f = {r, n, ranks, form};
+    form->line = n->line;
+    form->column = n->column;
+    if (n->kind != CKPT__YAML_SCALAR || !n->text.size) {
+        ckpt__layout_wrong(r, n,
+                           "the name of the files is expected, with the axes that tell them apart: rank_<dp>_<tp>.pt");
+        return;
+    }
+    size_t parts = 1;
+    for (size_t i = 0; i < n->text.size; i++)
+        parts += n->text.data[i] == '<' ? 2 : 0;
+    form->text = ckpt__layout_keep(r, n->text);
+    form->parts = ckpt__arena_array(r->layout->arena, parts, sizeof *form->parts);
+    if (!form->parts)
+        ckpt__layout_no_memory(r);
+    bool fine = form->parts && form->text.data && check_names(&f);
+    for (size_t at = 0; fine && at < n->text.size;)
+        fine = n->text.data[at] == '<' ? read_number(&f, &at) : read_text(&f, &at);
+}
+
+/* ---- all of a side */
+
+static void read_files(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_ranks *ranks)
+{
+    const bool map = n->kind == CKPT__YAML_MAP;
+    const size_t count = map ? n->count : 1;
+    ckpt__files_of_ranks *files = ckpt__arena_array(r->layout->arena, 1, sizeof *files);
+    ckpt__file_form *forms = ckpt__arena_array(r->layout->arena, count + 1, sizeof *forms);
+    if (!files || !forms) {
+        ckpt__layout_no_memory(r);
+        return;
+    }
+    if (count == 0 || count > CKPT__FILE_FORMS) {
+        ckpt__layout_wrong(r, n, "1 to %d names of files are expected", (int)CKPT__FILE_FORMS);
+        return;
+    }
+    *files = (ckpt__files_of_ranks){.line = n->line, .column = n->column, .forms = forms, .count = count};
+    for (size_t i = 0; i < count; i++) {
+        if (map && !n->keys[i]->text.size)
+            ckpt__layout_wrong(r, n->keys[i],
+                               "a key is expected, under which the checkpoint has what is in these files");
+        forms[i].key = map ? ckpt__layout_keep(r, n->keys[i]->text) : (ckpt_str){NULL, 0};
+        read_form(r, map ? n->items[i] : n, ranks, &forms[i]);
+    }
+    ranks->files = files;
+}
+
+static void read_replicate(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__files_of_ranks *files)
+{
+    files->first = n->kind == CKPT__YAML_SCALAR && ckpt__str_is(n->text, "first");
+    if (n->kind != CKPT__YAML_SCALAR || (!files->first && !ckpt__str_is(n->text, "compare")))
+        ckpt__layout_wrong(r, n, "'first' or 'compare' is expected: are the replicas of a tensor compared?");
+}
+
+void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *side, ckpt__layout_ranks *ranks)
+{
+    static const char *const others[] = {"replicate", "own"};
+    const ckpt__yaml_node *files = ckpt__yaml_get(side, "files"), *replicate = ckpt__yaml_get(side, "replicate"),
+                          *own = ckpt__yaml_get(side, "own");
+    if (files)
+        read_files(r, files, ranks);
+    for (size_t i = 0; !files && i < sizeof others / sizeof *others; i++)
+        if (ckpt__yaml_get(side, others[i]))
+            ckpt__layout_wrong(r, ckpt__yaml_get(side, others[i]),
+                               "'%s' says how files of ranks are read, and there is no "
+                               "'files'",
+                               others[i]);
+    if (!ranks->files)
+        return;
+    if (replicate)
+        read_replicate(r, replicate, ranks->files);
+    if (own) {
+        ckpt__rule_names names = {NULL, 0};
+        ckpt__layout_read_names(r, own, &names);
+        ranks->files->own = (ckpt__name_list){names.forms, names.count};
+        ranks->files->own_line = own->line;
+        ranks->files->own_column = own->column;
+    }
+}
