@@ -4,7 +4,7 @@
 #include "codec/yaml.h"
 #include "layout/formula.h"
 #include "layout/layout.h"
-#include "layout/mesh.h"
+#include "layout/ranks.h"
 #include "model/index.h"
 
 enum {
@@ -173,6 +173,4 @@ void ckpt__layout_read_steps(ckpt__layout_reading *r, const ckpt__yaml_node *n, 
 /* How many tensors a stack of that shape is made of, behind the steps that follow it. CKPT_E_MISMATCH, CKPT_E_LIMIT: it is none. */
 ckpt_status ckpt__layout_stacked(const ckpt__layout_match *match, size_t rule, const ckpt__layout_name *name,
                                  size_t *out, ckpt_error *err);
-/* The value of a variable: a ckpt__formula_value, of a match. */
-bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *why, size_t size);
 #endif
