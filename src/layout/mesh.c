@@ -344,8 +344,10 @@ ckpt_status ckpt__rank_part_of(const ckpt__rank_mesh *mesh, const ckpt__rank_cut
     int64_t coordinates[CKPT__MESH_AXES];
     cutting c = {.mesh = mesh, .arena = arena, .err = err};
     runs *dims = ckpt__arena_array(arena, (size_t)ndim + 1, sizeof *dims);
-    *out = (ckpt__rank_part){.shape = ckpt__arena_array(arena, (size_t)ndim + 1, sizeof *out->shape), .first = true};
-    ckpt_status status = dims && out->shape ? CKPT_OK : no_memory(err);
+    *out = (ckpt__rank_part){.shape = ckpt__arena_array(arena, (size_t)ndim + 1, sizeof *out->shape),
+                             .lo = ckpt__arena_array(arena, (size_t)ndim + 1, sizeof *out->lo),
+                             .first = true};
+    ckpt_status status = dims && out->shape && out->lo ? CKPT_OK : no_memory(err);
     ckpt__rank_mesh_coordinates(mesh, rank, coordinates);
     for (uint32_t d = 0; status == CKPT_OK && d < ndim; d++)
         status = add_run(&c, &dims[d], 0, shape[d]);
@@ -357,7 +359,9 @@ ckpt_status ckpt__rank_part_of(const ckpt__rank_mesh *mesh, const ckpt__rank_cut
             cuts_it = cuts_it || cuts[i].axis == a;
         out->first = out->first && (cuts_it || coordinates[a] == 0);
     }
-    for (uint32_t d = 0; status == CKPT_OK && d < ndim; d++)
+    for (uint32_t d = 0; status == CKPT_OK && d < ndim; d++) {
         out->shape[d] = length_of(&dims[d]);
+        out->lo[d] = dims[d].count ? dims[d].items[0].lo : shape[d];
+    }
     return status == CKPT_OK ? make_boxes(dims, ndim, arena, out, err) : status;
 }

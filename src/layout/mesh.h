@@ -71,6 +71,7 @@ typedef struct ckpt__rank_box {
 
 typedef struct ckpt__rank_part {
     int64_t *shape; /* of the rank's own tensor, in the arena; of one that has nothing a size is 0 */
+    int64_t *lo;    /* where it begins in the tensor, along each dimension; where a size is 0, the tensor's end */
     ckpt__rank_box *boxes;
     size_t count; /* 0: it has no element of it. 1, unless segments are cut */
     bool first;   /* is it the first of its replicas: at 0 along each axis that does not cut the tensor? */

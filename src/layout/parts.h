@@ -4,7 +4,7 @@
 #include "codec/yaml.h"
 #include "layout/formula.h"
 #include "layout/layout.h"
-#include "layout/mesh.h"
+#include "layout/ranks.h"
 #include "model/index.h"
 
 enum {

@@ -16,6 +16,8 @@
 #include "layout/layout.h"
 #include "layout/mesh.h"
 
+/* The value of a variable: a ckpt__formula_value, of a match. */
+bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *why, size_t size);
 bool ckpt__layout_has_mesh(const ckpt__layout *layout, unsigned side);
 /* The mesh of a side that has one. The sizes of axes that `said` names (NULL: none) are those; the others are the layout's
  * expressions, of which value(ctx) says what their names are: ckpt__layout_value, of a match. CKPT_E_ARGUMENT: `said` names an axis that

@@ -42,7 +42,7 @@ static ckpt__route route_of(const ckpt__bytes *b, size_t number)
 static uint64_t begin_of(const ckpt__bytes *b, size_t number)
 {
     const ckpt__index *x = b->m->index;
-    return ckpt__whole_at(&x->tensors[b->bonds[number].to]);
+    return ckpt__payload_begin(x, &x->tensors[b->bonds[number].to]);
 }
 
 /* May threads each read a part of it? What is coded is decoded by one. A storage with a CRC is not checked before by each of them, so
@@ -77,7 +77,7 @@ static uint64_t window_bytes(const ckpt__bytes *b, size_t number)
     uint64_t size = ckpt_dtype_size(t->info.dtype), slice = size;
     if (!b->m->from->tensors[b->bonds[number].from].whole && room > CKPT__BLOCK)
         room = CKPT__BLOCK;
-    if (t->info.nbytes <= room || !size)
+    if (t->info.nbytes <= room || !size || ckpt__is_split(t))
         return t->info.nbytes <= room ? t->info.nbytes : room;
     for (bool more = true; more;) {
         more = false;
@@ -88,6 +88,30 @@ static uint64_t window_bytes(const ckpt__bytes *b, size_t number)
         }
     }
     return room / slice * slice;
+}
+
+/* The window from `begin` on ends here, or with the payload: whole slices of the box that begins there or before, and no other box. Another
+ * box is another file's, as a rule, which is not written at this time. */
+static uint64_t window_end(const ckpt__bytes *b, size_t number, uint64_t begin)
+{
+    const ckpt__index *x = b->m->index;
+    const ckpt__tensor *t = &x->tensors[b->bonds[number].to];
+    const uint64_t some = window_bytes(b, number), size = ckpt_dtype_size(t->info.dtype);
+    if (!ckpt__is_split(t))
+        return begin + some;
+    size_t low = 0, high = t->piece_count; /* the last one that begins at `begin` or before */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        *(x->pieces[t->first_piece + middle].at <= begin ? &low : &high) = middle;
+    }
+    const ckpt__piece *p = &x->pieces[t->first_piece + low];
+    const int64_t *sizes = p->box + t->info.ndim;
+    uint64_t volume = 0, slice = size;
+    (void)ckpt__numel(sizes, t->info.ndim, &volume);
+    for (uint32_t d = t->info.ndim; d-- > 0 && (uint64_t)sizes[d] <= some / slice;)
+        slice *= (uint64_t)sizes[d];
+    const uint64_t end = p->at + volume * size, whole = some / slice * slice;
+    return end - begin < whole ? end : begin + whole;
 }
 
 /* Where the small ones end that lie behind `number` in the same storage, and fit. */
@@ -155,8 +179,8 @@ static ckpt_status fill_window(ckpt__bytes *b, uint64_t begin, ckpt_error *err)
     uint64_t end = b->begin + b->size;
     if (b->route == CKPT__AMONG)
         end = end_together(b, b->current);
-    else if (window_bytes(b, b->current) < end - begin)
-        end = begin + window_bytes(b, b->current);
+    else if (window_end(b, b->current, begin) < end)
+        end = window_end(b, b->current, begin);
     b->window_begin = b->window_end = 0;
     if (end - begin > b->room) {
         free(b->window);
@@ -235,7 +259,8 @@ static bool has_own_crc(const ckpt__bytes *b, const ckpt__bond *bond, bool *on_t
         return false;
     const ckpt__tensor *from = &x->tensors[bond->from];
     const ckpt_tensor_info *to = &b->m->index->tensors[bond->to].info;
-    *on_the_way = op->from == op->to && !op->flips && !op->negate && ckpt__is_c_order(to->shape, to->strides, to->ndim);
+    *on_the_way = op->from == op->to && !op->flips && !op->negate && to->strides &&
+                  ckpt__is_c_order(to->shape, to->strides, to->ndim);
     return from->has_crc && !(from->whole && x->storages[from->storage].extent.has_crc);
 }
 
@@ -360,10 +385,14 @@ static ckpt_status count_payload(ckpt__bytes *b, size_t number, ckpt__pass_pull 
         ckpt__passes_tensor(passes, b->bonds[number].from);
     if (among)
         return CKPT_OK;
-    uint64_t begin = b->begin, end = b->route == CKPT__AMONG ? end_together(b, number) : begin + b->size,
-             some = b->route == CKPT__ALONE ? window_bytes(b, number) : end - begin;
-    for (; status == CKPT_OK && begin < end; begin += some)
-        status = ckpt__passes_pull(passes, pull, b->storage, begin, end - begin < some ? end : begin + some, err);
+    uint64_t begin = b->begin;
+    const uint64_t end = b->route == CKPT__AMONG ? end_together(b, number) : begin + b->size;
+    while (status == CKPT_OK && begin < end) {
+        const uint64_t next = b->route == CKPT__ALONE ? window_end(b, number, begin) : end,
+                       to = next < end ? next : end;
+        status = ckpt__passes_pull(passes, pull, b->storage, begin, to, err);
+        begin = to;
+    }
     return status;
 }
 

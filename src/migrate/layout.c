@@ -292,6 +292,15 @@ static ckpt_status lay_out(ckpt__laying *l)
     return status == CKPT_OK ? become_canonical(l) : status;
 }
 
+void ckpt__followed_free(ckpt__followed *followed)
+{
+    if (!followed)
+        return;
+    ckpt__layout_match_free(followed->match);
+    ckpt__layout_free(followed->layout);
+    free(followed);
+}
+
 ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__laying l = {.m = m, .err = err};
@@ -304,8 +313,14 @@ ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err)
                           "--salvage and --layout are two steps: salvage first, and lay out what it has kept");
     l.arena = ckpt__arena_new(0);
     ckpt_status status = l.arena ? lay_out(&l) : ckpt__migration_no_memory(err);
-    ckpt__layout_match_free(l.match);
-    ckpt__layout_free(l.layout);
+    if (status == CKPT_OK && !(m->followed = calloc(1, sizeof *m->followed)))
+        status = ckpt__migration_no_memory(err);
+    if (status == CKPT_OK) { /* what it says of ranks is asked for once the target is described */
+        *m->followed = (ckpt__followed){l.layout, l.match};
+    } else {
+        ckpt__layout_match_free(l.match);
+        ckpt__layout_free(l.layout);
+    }
     ckpt__hash_free(l.by_name);
     ckpt__arena_free(l.arena);
     free(l.names);

@@ -192,6 +192,7 @@ static void check_rank(const one *o, uint32_t rank, ckpt__arena *a, counts *c)
         deal(&o->cuts[i], o->mesh.axes[o->cuts[i].axis].size, at[o->cuts[i].axis], &dims[o->cuts[i].dim]);
     for (uint32_t d = 0; d < o->ndim; d++) {
         ck_assert_int_eq(part.shape[d], dims[d].count);
+        ck_assert_int_eq(part.lo[d], dims[d].count ? dims[d].of[0] : o->shape[d]);
         want *= (size_t)dims[d].count;
     }
     for (size_t k = 0; k < part.count; k++)
