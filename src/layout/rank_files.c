@@ -107,3 +107,22 @@ size_t ckpt__name_list_find(const ckpt__name_list *list, ckpt_str name)
         i++;
     return i;
 }
+
+bool ckpt__name_list_number(const ckpt__name_list *list, ckpt_str name, int64_t *number, size_t *at, size_t *digits)
+{
+    ckpt__captured with;
+    for (size_t i = 0; i < list->count; i++) {
+        const ckpt__name_form *form = &list->forms[i];
+        if (!ckpt__name_form_match(form, name, &with))
+            continue;
+        for (size_t k = 0, capture = 0; k < form->count; k++) {
+            if (form->parts[k].kind == CKPT__NUMBER) {
+                *at = (size_t)(with.text[capture].data - name.data);
+                *digits = with.text[capture].size;
+                return ckpt__parse_i64(with.text[capture].data, *digits, number);
+            }
+            capture += form->parts[k].kind != CKPT__LITERAL;
+        }
+    }
+    return false;
+}

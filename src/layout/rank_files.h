@@ -7,6 +7,7 @@
  * into folders. */
 #ifndef CKPT_LAYOUT_RANK_FILES_H
 #define CKPT_LAYOUT_RANK_FILES_H
+#include "layout/formula.h"
 #include "layout/layout.h"
 #include "layout/mesh.h"
 
@@ -14,7 +15,7 @@ enum {
     CKPT__FILE_FORMS = 8,             /* of one side, at most */
     CKPT__FILE_DEPTH = 8,             /* folders of a name, with the file */
     CKPT__FILE_WIDTH = 9,             /* digits that a number is filled up to, at most */
-    CKPT__OWN_FORMS = 64,             /* names in a list, at most */
+    CKPT__STAGES = 1 << 12,           /* of a pipeline, at most */
     CKPT__FILE_RANK = CKPT__MESH_AXES /* a number that is the rank, row by row of the mesh */
 };
 
@@ -41,6 +42,22 @@ typedef struct ckpt__name_list {
     size_t count;
 } ckpt__name_list;
 
+/* A pipeline: each stage has layers of its own. */
+typedef struct ckpt__rank_stages {
+    bool there;
+    size_t line, column;
+    size_t axis;            /* of the mesh: one coordinate a stage */
+    bool local;             /* each stage counts its layers from 0; else names are those of the whole model */
+    ckpt__name_list layers; /* local: of names that hold the number of a layer, the only number that each captures */
+    ckpt__formula *sizes;   /* local: layers of each stage; NULL: as many as its files have */
+    size_t size_count;
+    int64_t *
+        numbers; /* local: which layers of the whole each stage has, all of stage 0, then those of stage 1, ... NULL: they follow
+                       * one another */
+    size_t *number_counts, number_stages; /* how many each has */
+    ckpt__name_list shared;               /* of tensors that several stages have */
+} ckpt__rank_stages;
+
 typedef struct ckpt__files_of_ranks {
     size_t line, column;
     ckpt__file_form *forms;
@@ -48,6 +65,7 @@ typedef struct ckpt__files_of_ranks {
     bool first;          /* of replicas the first rank's are taken, and the others are not looked at */
     ckpt__name_list own; /* of what each rank has another of for itself */
     size_t own_line, own_column;
+    ckpt__rank_stages stages;
 } ckpt__files_of_ranks;
 
 /* NULL: the layout says none for the side. */
@@ -66,6 +84,8 @@ size_t ckpt__file_form_depth(const ckpt__file_form *form);
 /* Is that a name of its folder (or file) of this depth, from 0? numbers[axis], and numbers[CKPT__FILE_RANK], get what stands there; one
  * that is set (0 or more) has to be the same. */
 bool ckpt__file_form_match(const ckpt__file_form *form, size_t depth, ckpt_str name, int64_t *numbers);
+/* The number of a layer in the name, of digits [*at, *at + *digits): of the first form of the list that has the name. False: none has it. */
+bool ckpt__name_list_number(const ckpt__name_list *list, ckpt_str name, int64_t *number, size_t *at, size_t *digits);
 /* The number of the list's form that has the name; list->count: none has it. */
 size_t ckpt__name_list_find(const ckpt__name_list *list, ckpt_str name);
 #endif

@@ -112,6 +112,103 @@ static void read_form(ckpt__layout_reading *r, const ckpt__yaml_node *n, const c
         fine = n->text.data[at] == '<' ? read_number(&f, &at) : read_text(&f, &at);
 }
 
+/* ---- the stages of a pipeline */
+
+static ckpt__name_list read_list(ckpt__layout_reading *r, const ckpt__yaml_node *n)
+{
+    ckpt__rule_names names = {NULL, 0};
+    ckpt__layout_read_names(r, n, &names);
+    return (ckpt__name_list){names.forms, names.count};
+}
+
+/* Each has one number, which is that of the layer. */
+static void check_layers(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__name_list *layers)
+{
+    for (size_t i = 0; i < layers->count; i++) {
+        const ckpt__name_form *f = &layers->forms[i];
+        size_t numbers = 0;
+        for (size_t k = 0; k < f->count; k++)
+            numbers += f->parts[k].kind == CKPT__NUMBER;
+        if (numbers != 1)
+            ckpt__layout_wrong(r, n, "'%.*s' captures %zu numbers; one is expected, that of the layer",
+                               (int)f->text.size, f->text.data, numbers);
+    }
+}
+
+/* [[0, 1, 4, 5], [2, 3, 6, 7]]: all together are 0, 1, 2, ..., each once. */
+static void read_numbers(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rank_stages *s)
+{
+    size_t all = 0;
+    bool fine = n->kind == CKPT__YAML_LIST && n->count > 0 && n->count <= CKPT__STAGES;
+    for (size_t i = 0; fine && i < n->count; i++) {
+        fine = n->items[i]->kind == CKPT__YAML_LIST;
+        all += fine ? n->items[i]->count : 0;
+    }
+    if (!fine) {
+        ckpt__layout_wrong(r, n, "a list of the layers of each stage is expected: [[0, 1, 4, 5], [2, 3, 6, 7]]");
+        return;
+    }
+    s->numbers = ckpt__arena_array(r->layout->arena, all + 1, sizeof *s->numbers);
+    s->number_counts = ckpt__arena_array(r->layout->arena, n->count, sizeof *s->number_counts);
+    bool *seen = ckpt__arena_array(r->layout->arena, all + 1, sizeof *seen);
+    if (!s->numbers || !s->number_counts || !seen) {
+        ckpt__layout_no_memory(r);
+        return;
+    }
+    memset(seen, 0, all + 1);
+    for (size_t i = 0, at = 0; i < n->count; i++)
+        for (size_t k = 0; k < (s->number_counts[i] = n->items[i]->count); k++, at++) {
+            const ckpt__yaml_node *one = n->items[i]->items[k];
+            const bool number =
+                one->kind == CKPT__YAML_SCALAR && ckpt__parse_i64(one->text.data, one->text.size, &s->numbers[at]);
+            if (!number || s->numbers[at] < 0 || (uint64_t)s->numbers[at] >= all || seen[s->numbers[at]])
+                ckpt__layout_wrong(r, one, "the number of a layer is expected, from 0 to %zu, each once", all - 1);
+            else
+                seen[s->numbers[at]] = true;
+        }
+    s->number_stages = n->count;
+}
+
+static void read_stages(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__layout_ranks *ranks,
+                        ckpt__rank_stages *s)
+{
+    static const char *const known[] = {"axis", "local", "layers", "sizes", "numbers", "shared", NULL};
+    static const char *const of_local[] = {"layers", "sizes", "numbers"};
+    if (!ckpt__layout_read_map(r, n, "'stages'", known))
+        return;
+    const ckpt__yaml_node *axis = ckpt__yaml_get(n, "axis"), *layers = ckpt__yaml_get(n, "layers"),
+                          *sizes = ckpt__yaml_get(n, "sizes"), *numbers = ckpt__yaml_get(n, "numbers"),
+                          *shared = ckpt__yaml_get(n, "shared");
+    *s = (ckpt__rank_stages){.there = true, .line = n->line, .column = n->column, .axis = SIZE_MAX};
+    if (axis && axis->kind == CKPT__YAML_SCALAR)
+        s->axis = axis_of(ranks, axis->text);
+    if (s->axis >= ranks->axis_count)
+        ckpt__layout_wrong(r, axis ? axis : n, "'axis' is expected, one of the mesh: each place along it is a stage");
+    s->local = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "local"));
+    for (size_t i = 0; !s->local && i < sizeof of_local / sizeof *of_local; i++)
+        if (ckpt__yaml_get(n, of_local[i]))
+            ckpt__layout_wrong(
+                r, ckpt__yaml_get(n, of_local[i]),
+                "'%s' says which layers those are that each stage counts from 0, and 'local: true' is not said",
+                of_local[i]);
+    if (s->local && !layers)
+        ckpt__layout_wrong(
+            r, n, "'local: true' needs 'layers', the names that hold the number of a layer: layers.<i>.<r:rest>");
+    if (sizes && numbers)
+        ckpt__layout_wrong(r, sizes,
+                           "'sizes' and 'numbers' both say how many layers a stage has: one of them is expected");
+    if (layers) {
+        s->layers = read_list(r, layers);
+        check_layers(r, layers, &s->layers);
+    }
+    if (sizes)
+        ckpt__layout_read_formulas(r, sizes, "sizes", 1, &s->sizes, &s->size_count);
+    if (numbers)
+        read_numbers(r, numbers, s);
+    if (shared)
+        s->shared = read_list(r, shared);
+}
+
 /* ---- all of a side */
 
 static void read_files(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_ranks *ranks)
@@ -148,9 +245,9 @@ static void read_replicate(ckpt__layout_reading *r, const ckpt__yaml_node *n, ck
 
 void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *side, ckpt__layout_ranks *ranks)
 {
-    static const char *const others[] = {"replicate", "own"};
+    static const char *const others[] = {"replicate", "own", "stages"};
     const ckpt__yaml_node *files = ckpt__yaml_get(side, "files"), *replicate = ckpt__yaml_get(side, "replicate"),
-                          *own = ckpt__yaml_get(side, "own");
+                          *own = ckpt__yaml_get(side, "own"), *stages = ckpt__yaml_get(side, "stages");
     if (files)
         read_files(r, files, ranks);
     for (size_t i = 0; !files && i < sizeof others / sizeof *others; i++)
@@ -164,10 +261,10 @@ void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *sid
     if (replicate)
         read_replicate(r, replicate, ranks->files);
     if (own) {
-        ckpt__rule_names names = {NULL, 0};
-        ckpt__layout_read_names(r, own, &names);
-        ranks->files->own = (ckpt__name_list){names.forms, names.count};
+        ranks->files->own = read_list(r, own);
         ranks->files->own_line = own->line;
         ranks->files->own_column = own->column;
     }
+    if (stages)
+        read_stages(r, stages, ranks, &ranks->files->stages);
 }

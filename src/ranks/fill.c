@@ -86,6 +86,37 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
     return status;
 }
 
+/* What two stages have, each for itself, is the same. */
+static ckpt_status compare_twin(filler *l, const ckpt__ranks_twin *twin)
+{
+    ckpt__ranks *r = l->r;
+    const ckpt__ranks_tensor *one = &r->tensors[twin->one], *other = &r->tensors[twin->other];
+    const size_t row = l->now[r->row_count + twin->one];
+    const ckpt_tensor_info named = {.name = other->name.shown};
+    bool made = false, same = true;
+    uint64_t at = 0;
+    if (row == SIZE_MAX || row == 0 || r->files->first)
+        return CKPT_OK;
+    ckpt_status status = join(l, other, &named, &made);
+    if (status < 0 || !made)
+        return status;
+    const size_t twin_row = r->index->tensor_count - 1;
+    const ckpt_tensor_info *a = &r->index->tensors[row - 1].info, *b = &r->index->tensors[twin_row].info;
+    if (a->dtype != b->dtype || !ckpt__same_shape(a->shape, a->ndim, b->shape, b->ndim))
+        return ckpt__ranks_wrong(r, r->parts[other->first].file->name, other->name.shown,
+                                 "it has not the shape and the dtype that it has in %s, another stage, which shares it",
+                                 r->parts[one->first].file->name);
+    if (a->nbytes)
+        status = ckpt__ranks_same_bytes(r, row - 1, twin_row, &same, &at);
+    return status == CKPT_OK && !same
+               ? ckpt__ranks_wrong(
+                     r, r->parts[other->first].file->name, other->name.shown,
+                     "it is not that in %s, another stage, which shares it by the layout: they differ from element "
+                     "%llu on ('replicate: first' takes the first's)",
+                     r->parts[one->first].file->name, (unsigned long long)at)
+               : status;
+}
+
 /* A value that is reached twice gets its number once: first one that no tensor has. */
 static int on_number(void *ctx, const ckpt_visit *visit)
 {
@@ -100,13 +131,13 @@ static int on_number(void *ctx, const ckpt_visit *visit)
     return CKPT_OK;
 }
 
-static ckpt_status leave_out(const filler *l)
+static ckpt_status leave_out(const filler *l, size_t end)
 {
     ckpt__index *x = l->r->index;
     bool *keep = calloc(x->tensor_count + 1, sizeof *keep);
     if (!keep)
         return ckpt__ranks_no_memory(l->r->err);
-    for (size_t i = l->r->row_count; i < x->tensor_count; i++)
+    for (size_t i = l->r->row_count; i < end; i++)
         keep[i] = true;
     ckpt_status status = ckpt__index_keep(x, keep, l->r->err);
     free(keep);
@@ -119,13 +150,16 @@ ckpt_status ckpt__ranks_fill(ckpt__ranks *r)
     ckpt_status status = (l.now = calloc(l.count + 1, sizeof *l.now)) ? CKPT_OK : ckpt__ranks_no_memory(r->err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(r->index->root, 0, on_visit, &l, r->err);
+    const size_t end = r->index->tensor_count;
+    for (size_t i = 0; status == CKPT_OK && i < r->twin_count; i++)
+        status = compare_twin(&l, &r->twins[i]);
     if (status == CKPT_OK && !r->wrong) {
         status = (ckpt_status)ckpt_value_walk(r->index->root, 0, on_number, &l, r->err);
         l.final = true;
         if (status == CKPT_OK)
             status = (ckpt_status)ckpt_value_walk(r->index->root, 0, on_number, &l, r->err);
         if (status == CKPT_OK)
-            status = leave_out(&l);
+            status = leave_out(&l, end);
     }
     free(l.now);
     return status;

@@ -42,6 +42,21 @@ static ckpt_status check_part(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_
     return CKPT_OK;
 }
 
+/* All files of a tensor are of one place along the axis of the stages. */
+static bool is_stages(const ckpt__ranks *r, size_t axis)
+{
+    return r->files->stages.there && r->files->stages.axis == axis;
+}
+
+/* The rank of the first stage that has the place of a rank in its own. */
+static uint32_t in_first_stage(const ckpt__ranks *r, const ckpt__ranks_file *f)
+{
+    int64_t at[CKPT__MESH_AXES] = {0};
+    for (size_t a = 0; a < r->mesh.count; a++)
+        at[a] = is_stages(r, a) ? 0 : f->at[a];
+    return ckpt__rank_mesh_rank(&r->mesh, at);
+}
+
 /* Does the rank stand at 0 along each axis that does not cut that dimension? */
 static bool is_along(const ckpt__ranks *r, const ckpt__ranks_file *f, const size_t *axes, const uint32_t *dims,
                      size_t cuts, uint32_t dim)
@@ -50,7 +65,7 @@ static bool is_along(const ckpt__ranks *r, const ckpt__ranks_file *f, const size
     for (size_t i = 0; i < cuts; i++)
         along[axes[i]] = along[axes[i]] || dims[i] == dim;
     for (size_t a = 0; a < r->mesh.count; a++)
-        if (!along[a] && f->at[a] != 0)
+        if (!along[a] && !is_stages(r, a) && f->at[a] != 0)
             return false;
     return true;
 }
@@ -165,7 +180,7 @@ static ckpt_status compare(joining *j, const ckpt__ranks_part *own)
     for (size_t i = 0; !one && i < j->t->count; i++) {
         bool is = true;
         for (size_t a = 0; a < j->r->mesh.count; a++) {
-            bool cuts = false;
+            bool cuts = is_stages(j->r, a);
             for (size_t k = 0; k < j->cut_count; k++)
                 cuts = cuts || j->cuts[k].axis == a;
             is = is && parts[i].file->at[a] == (cuts ? own->file->at[a] : 0);
@@ -182,11 +197,12 @@ static ckpt_status misfit(joining *j, const ckpt__ranks_part *p, const int64_t *
 {
     char own[120], expected[120], whole[120], rank[200];
     const ckpt_tensor_info *info = &row_of(j->r, p)->info;
-    size_t line, column;
+    size_t line = 0, column;
     ckpt__shape_text(own, sizeof own, info->shape, info->ndim);
     ckpt__shape_text(expected, sizeof expected, wanted, info->ndim);
     ckpt__shape_text(whole, sizeof whole, j->t->shape, info->ndim);
-    ckpt__layout_shard_optional(j->r->request->layout, j->r->request->side, j->t->shard, &line, &column);
+    if (j->t->shard != SIZE_MAX)
+        ckpt__layout_shard_optional(j->r->request->layout, j->r->request->side, j->t->shard, &line, &column);
     j->wrong = true;
     return ckpt__ranks_wrong(
         j->r, p->file->name, j->t->name.shown,
@@ -200,8 +216,8 @@ static ckpt_status add_part(joining *j, const ckpt__ranks_part *p)
     const ckpt__tensor *own = row_of(j->r, p);
     ckpt__rank_part part;
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__rank_part_of(&j->r->mesh, j->cuts, j->cut_count, j->ndim, j->t->shape, p->file->rank,
-                                            j->arena, &part, &why);
+    ckpt_status status = ckpt__rank_part_of(&j->r->mesh, j->cuts, j->cut_count, j->ndim, j->t->shape,
+                                            in_first_stage(j->r, p->file), j->arena, &part, &why);
     if (status == CKPT_E_NO_MEMORY)
         return ckpt__ranks_no_memory(j->r->err);
     if (status < 0) {

@@ -60,6 +60,12 @@ static ckpt_status check_used(ckpt__ranks *r)
                 "line %zu, column %zu: name %zu of 'own' is that of nothing which the ranks have another "
                 "one of",
                 r->files->own_line, r->files->own_column, i + 1);
+    for (size_t i = 0; status == CKPT_OK && i < r->files->stages.shared.count; i++)
+        if (!r->shares[i])
+            status = ckpt__ranks_wrong(
+                r, ckpt__layout_file(layout), none,
+                "line %zu, column %zu: name %zu of 'shared' is that of nothing which several stages have",
+                r->files->stages.line, r->files->stages.column, i + 1);
     return status;
 }
 
@@ -96,9 +102,13 @@ static ckpt_status work(ckpt__ranks *r)
     if (status == CKPT_OK)
         status = refuse(r);
     if (status == CKPT_OK)
-        status = ckpt__ranks_find_names(r);
-    if (status == CKPT_OK)
         status = ckpt__ranks_read_files(r);
+    if (status == CKPT_OK)
+        status = ckpt__ranks_find_stages(r);
+    if (status == CKPT_OK)
+        status = refuse(r);
+    if (status == CKPT_OK)
+        status = ckpt__ranks_find_names(r);
     if (status == CKPT_OK)
         status = ckpt__ranks_merge(r);
     for (size_t i = 0; status == CKPT_OK && i < r->tensor_count; i++)
@@ -125,12 +135,11 @@ ckpt_status ckpt__ranks_read(ckpt__source *source, const ckpt__ranks_request *re
     r.files = ckpt__layout_files(request->layout, request->side);
     r.index = ckpt__index_new(ckpt__known_limit(0, false));
     r.arena = ckpt__arena_new(0);
-    r.by_own = ckpt__hash_new(256);
-    r.by_param = ckpt__hash_new(256);
     r.used = calloc(ckpt__layout_shard_count(request->layout, request->side) + 1, sizeof *r.used);
     r.owned = calloc(r.files->own.count + 1, sizeof *r.owned);
+    r.shares = calloc(r.files->stages.shared.count + 1, sizeof *r.shares);
     r.reader = (ckpt__folder_reader){.request = &reading, .index = r.index};
-    if (!r.index || !r.arena || !r.by_own || !r.by_param || !r.used || !r.owned)
+    if (!r.index || !r.arena || !r.used || !r.owned || !r.shares)
         status = ckpt__ranks_no_memory(err);
     if (status == CKPT_OK && !source->directory)
         status = ckpt__fail(err, CKPT_E_ARGUMENT, source->path,
@@ -147,12 +156,20 @@ ckpt_status ckpt__ranks_read(ckpt__source *source, const ckpt__ranks_request *re
         free(r.groups[g].files);
     ckpt__layout_match_free(r.vars);
     ckpt__arena_free(r.arena);
-    ckpt__hash_free(r.by_own);
-    ckpt__hash_free(r.by_param);
+    for (size_t s = 0; s < r.stage_count; s++) {
+        ckpt__hash_free(r.by_own ? r.by_own[s] : NULL);
+        ckpt__hash_free(r.by_param ? r.by_param[s] : NULL);
+    }
+    free(r.by_own);
+    free(r.by_param);
     free(r.names);
     free(r.parts);
     free(r.tensors);
     free(r.used);
     free(r.owned);
+    free(r.shares);
+    free(r.twins);
+    free(r.layers);
+    free(r.layer_first);
     return status;
 }

@@ -3,7 +3,9 @@
  *   ranks.c    the order of work, and the index in the end
  *   files.c    which files there are, and which there must be; reading them
  *   names.c    what the layout calls each tensor of a file
- *   merge.c    the trees of all ranks -> one
+ *   stages.c   a pipeline: the names of each stage in the whole model, and the optimizers of the stages
+ *   merge.c    the trees of all ranks -> one: dicts and lists
+ *   leaves.c   their values and tensors
  *   alike.c    have ranks the same values, and the same bytes?
  *   parts.c    the parts of all ranks -> a tensor in pieces
  *   fill.c     the rows of the index, by the tree
@@ -59,7 +61,7 @@ typedef struct ckpt__ranks_group {
 /* What the layout calls a tensor that a file has. */
 typedef struct ckpt__ranks_name {
     ckpt_str own;   /* as the file has it: "optim.state.0.exp_avg". This and the others lie in the work's arena */
-    ckpt_str param; /* "layers.0.w"; of a tensor that is outside of the model its own name */
+    ckpt_str param; /* "layers.0.w", counted over all stages; of a tensor that is outside of the model its own name */
     ckpt_str shown; /* "optimizer.layers.0.w.exp_avg" */
     uint32_t ndim;
     int64_t *shape; /* of the first rank's */
@@ -83,6 +85,11 @@ typedef struct ckpt__ranks_tensor {
     int64_t *shape;      /* of the whole, in the work's arena; NULL: it is not known, which was said */
 } ckpt__ranks_tensor;
 
+/* Two tensors of the work that are one, each of another stage. */
+typedef struct ckpt__ranks_twin {
+    size_t one, other;
+} ckpt__ranks_twin;
+
 /* The work. */
 typedef struct ckpt__ranks {
     const ckpt__ranks_request *request;
@@ -93,8 +100,9 @@ typedef struct ckpt__ranks {
     ckpt__rank_mesh mesh;
     ckpt__ranks_group groups[CKPT__FILE_FORMS];
     size_t group_count;
-    ckpt__arena *arena;            /* owned */
-    ckpt__hash *by_own, *by_param; /* owned: name in a file -> names; name of a parameter or a buffer -> names */
+    ckpt__arena *arena;    /* owned */
+    ckpt__hash **by_own;   /* heap, owned: of each stage: name in its files -> names */
+    ckpt__hash **by_param; /* the same: name of a parameter or a buffer in the whole model -> names */
     ckpt__ranks_name *names;
     size_t name_count, name_capacity; /* heap, owned */
     ckpt_str optimizer;               /* where it lies in the tree; data NULL: there is none */
@@ -102,12 +110,19 @@ typedef struct ckpt__ranks {
     size_t part_count, part_capacity; /* heap, owned */
     ckpt__ranks_tensor *tensors; /* heap, owned. A TENSOR value of row_count + i is tensors[i] until it is filled */
     size_t tensor_count, tensor_capacity;
-    size_t row_count;         /* rows of all files */
-    ckpt__layout_match *vars; /* owned: the variables, once the shapes are known */
-    bool *used;               /* heap, owned: one an entry of `shard` */
-    bool *owned;              /* heap, owned: one a name of `own` */
-    size_t differ;            /* values that each rank has for itself */
-    size_t wrong;             /* errors in the report */
+    size_t row_count;   /* rows of all files */
+    size_t stage_count; /* 1: there is no pipeline */
+    int64_t
+        *layers; /* heap, owned: of stage s those that it counts from 0 are layers[layer_first[s] ...] of the whole */
+    size_t *layer_first;
+    ckpt__ranks_twin *twins;
+    size_t twin_count, twin_capacity; /* heap, owned: to be compared */
+    bool *shares;                     /* heap, owned: one a name of `shared` */
+    ckpt__layout_match *vars;         /* owned: the variables, once the shapes are known */
+    bool *used;                       /* heap, owned: one an entry of `shard` */
+    bool *owned;                      /* heap, owned: one a name of `own` */
+    size_t differ;                    /* values that each rank has for itself */
+    size_t wrong;                     /* errors in the report */
     ckpt_error *err;
 } ckpt__ranks;
 
@@ -123,10 +138,16 @@ ckpt_status ckpt__ranks_list(ckpt__ranks *r); /* and the mesh */
 ckpt_status ckpt__ranks_read_files(ckpt__ranks *r);
 /* names.c */
 ckpt_status ckpt__ranks_find_names(ckpt__ranks *r);
-/* NULL: no tensor of the files has that name */
-const ckpt__ranks_name *ckpt__ranks_name_of(const ckpt__ranks *r, ckpt_str own);
+/* What a stage's files have; NULL: no tensor of them has that name */
+const ckpt__ranks_name *ckpt__ranks_name_of(const ckpt__ranks *r, size_t stage, ckpt_str own);
 /* The parameter of a state; NULL: the files have none of that name. */
-const ckpt__ranks_name *ckpt__ranks_param_of(const ckpt__ranks *r, const ckpt__ranks_name *state);
+const ckpt__ranks_name *ckpt__ranks_param_of(const ckpt__ranks *r, size_t stage, const ckpt__ranks_name *state);
+/* stages.c: which layers of the whole those of each stage are; by the trees of the files, which were read. */
+ckpt_status ckpt__ranks_find_stages(ckpt__ranks *r);
+/* Is a file of the stage? One whose name does not say it is of the first. */
+bool ckpt__ranks_in_stage(const ckpt__ranks *r, const ckpt__ranks_file *f, size_t stage);
+/* A name in a stage's files -> that of the whole model: itself, or another one in the index's arena. Data NULL: no memory. */
+ckpt_str ckpt__ranks_global(const ckpt__ranks *r, size_t stage, ckpt_str name);
 /* merge.c: the root, and `tensors` */
 ckpt_status ckpt__ranks_merge(ckpt__ranks *r);
 /* alike.c */
