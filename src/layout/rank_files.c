@@ -126,3 +126,8 @@ bool ckpt__name_list_number(const ckpt__name_list *list, ckpt_str name, int64_t 
     }
     return false;
 }
+
+ckpt__name_list ckpt__name_list_one(const ckpt__name_list *list, size_t i)
+{
+    return (ckpt__name_list){list->forms + i, 1};
+}

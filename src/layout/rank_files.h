@@ -58,6 +58,37 @@ typedef struct ckpt__rank_stages {
     ckpt__name_list shared;               /* of tensors that several stages have */
 } ckpt__rank_stages;
 
+enum { CKPT__FLATS = 16, CKPT__FLAT_BUFFERS = 16 };
+
+/* How the parameters follow one another in a flat buffer. */
+typedef enum ckpt__flat_order {
+    CKPT__FLAT_MODEL,  /* as in the model of the files */
+    CKPT__FLAT_SORTED, /* by their names there */
+    CKPT__FLAT_LISTED, /* as a list in the files says, at a path */
+    CKPT__FLAT_FORMS   /* by the first form that has the name; those of one form as in the model */
+} ckpt__flat_order;
+
+/* A buffer of an optimizer in one dimension, with what it has of all parameters of a rank, one behind the other; the ranks along an
+ * axis have parts of it. */
+typedef struct ckpt__flat_buffer {
+    ckpt_str key;  /* of the state that it becomes: exp_avg */
+    ckpt_str path; /* where it lies in the files */
+} ckpt__flat_buffer;
+typedef struct ckpt__rank_flat {
+    size_t line, column;
+    size_t axis;
+    ckpt__rank_cut_as as;
+    ckpt_str in; /* the path of the dict that gets the optimizer, with a state for each parameter */
+    ckpt__flat_buffer *buffers;
+    size_t buffer_count;
+    ckpt_str step, group; /* paths: of what becomes the step of each, and of their settings; data NULL: none */
+    ckpt__flat_order order;
+    ckpt_str listed;        /* FLAT_LISTED: its path */
+    ckpt__name_list forms;  /* FLAT_FORMS */
+    ckpt__formula align;    /* each parameter begins at a multiple of so many elements; count 0: of 1 */
+    ckpt__formula multiple; /* AS_EVEN: the part of each rank has a multiple of so many; count 0: of 1 */
+} ckpt__rank_flat;
+
 typedef struct ckpt__files_of_ranks {
     size_t line, column;
     ckpt__file_form *forms;
@@ -66,6 +97,8 @@ typedef struct ckpt__files_of_ranks {
     ckpt__name_list own; /* of what each rank has another of for itself */
     size_t own_line, own_column;
     ckpt__rank_stages stages;
+    ckpt__rank_flat *flats;
+    size_t flat_count;
 } ckpt__files_of_ranks;
 
 /* NULL: the layout says none for the side. */
@@ -86,6 +119,8 @@ size_t ckpt__file_form_depth(const ckpt__file_form *form);
 bool ckpt__file_form_match(const ckpt__file_form *form, size_t depth, ckpt_str name, int64_t *numbers);
 /* The number of a layer in the name, of digits [*at, *at + *digits): of the first form of the list that has the name. False: none has it. */
 bool ckpt__name_list_number(const ckpt__name_list *list, ckpt_str name, int64_t *number, size_t *at, size_t *digits);
+/* Of a list the one form. */
+ckpt__name_list ckpt__name_list_one(const ckpt__name_list *list, size_t i);
 /* The number of the list's form that has the name; list->count: none has it. */
 size_t ckpt__name_list_find(const ckpt__name_list *list, ckpt_str name);
 #endif

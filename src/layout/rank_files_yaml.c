@@ -209,6 +209,122 @@ static void read_stages(ckpt__layout_reading *r, const ckpt__yaml_node *n, const
         s->shared = read_list(r, shared);
 }
 
+/* ---- flat buffers */
+
+static void read_path(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt_str *out)
+{
+    if (n->kind != CKPT__YAML_SCALAR || !n->text.size)
+        ckpt__layout_wrong(
+            r, n, "a path in the files is expected, as ckpt-inspect list and show name it: optim.state.0.exp_avg");
+    else
+        *out = ckpt__layout_keep(r, n->text);
+}
+
+static void read_buffers(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rank_flat *f)
+{
+    if (n->kind != CKPT__YAML_MAP || n->count == 0 || n->count > CKPT__FLAT_BUFFERS) {
+        ckpt__layout_wrong(r, n,
+                           "a map of 1 to %d states and where their buffers lie is expected: {exp_avg: "
+                           "optim.state.0.exp_avg}",
+                           (int)CKPT__FLAT_BUFFERS);
+        return;
+    }
+    f->buffers = ckpt__arena_array(r->layout->arena, n->count, sizeof *f->buffers);
+    if (!f->buffers) {
+        ckpt__layout_no_memory(r);
+        return;
+    }
+    for (f->buffer_count = 0; f->buffer_count < n->count; f->buffer_count++) {
+        ckpt__flat_buffer *b = &f->buffers[f->buffer_count];
+        *b = (ckpt__flat_buffer){.key = ckpt__layout_keep(r, n->keys[f->buffer_count]->text)};
+        if (!b->key.size)
+            ckpt__layout_wrong(r, n->keys[f->buffer_count], "the key of a state is expected: exp_avg");
+        read_path(r, n->items[f->buffer_count], &b->path);
+    }
+}
+
+static void read_order(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rank_flat *f)
+{
+    static const char *const known[] = {"at", NULL};
+    const ckpt__yaml_node *at = n->kind == CKPT__YAML_MAP ? ckpt__yaml_get(n, "at") : NULL;
+    if (n->kind == CKPT__YAML_LIST) {
+        f->order = CKPT__FLAT_FORMS;
+        f->forms = read_list(r, n);
+    } else if (n->kind == CKPT__YAML_MAP && ckpt__layout_read_map(r, n, "'order'", known) && at) {
+        f->order = CKPT__FLAT_LISTED;
+        read_path(r, at, &f->listed);
+    } else if (n->kind == CKPT__YAML_SCALAR && ckpt__str_is(n->text, "sorted"))
+        f->order = CKPT__FLAT_SORTED;
+    else if (n->kind != CKPT__YAML_SCALAR || !ckpt__str_is(n->text, "model"))
+        ckpt__layout_wrong(
+            r, n, "model, sorted, {at: PATH} or a list of names is expected: how the parameters follow one another");
+}
+
+static void read_flat(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__layout_ranks *ranks,
+                      ckpt__rank_flat *f)
+{
+    static const char *const known[] = {"axis",  "as",    "in",    "buffers",  "step",
+                                        "group", "order", "align", "multiple", NULL};
+    *f = (ckpt__rank_flat){.line = n->line, .column = n->column, .axis = SIZE_MAX, .as = CKPT__CUT_AS_EVEN};
+    if (!ckpt__layout_read_map(r, n, "a flat buffer", known))
+        return;
+    const ckpt__yaml_node *axis = ckpt__yaml_get(n, "axis"), *as = ckpt__yaml_get(n, "as"),
+                          *in = ckpt__yaml_get(n, "in"), *buffers = ckpt__yaml_get(n, "buffers"),
+                          *step = ckpt__yaml_get(n, "step"), *group = ckpt__yaml_get(n, "group"),
+                          *order = ckpt__yaml_get(n, "order"), *align = ckpt__yaml_get(n, "align"),
+                          *multiple = ckpt__yaml_get(n, "multiple");
+    if (axis && axis->kind == CKPT__YAML_SCALAR)
+        f->axis = axis_of(ranks, axis->text);
+    if (f->axis >= ranks->axis_count)
+        ckpt__layout_wrong(r, axis ? axis : n,
+                           "'axis' is expected, one of the mesh: the ranks along it have parts of the buffer");
+    if (!in || !buffers || !order)
+        ckpt__layout_wrong(r, n, "a flat buffer has 'in', 'buffers' and 'order'");
+    if (as && as->kind == CKPT__YAML_SCALAR && ckpt__str_is(as->text, "ceil"))
+        f->as = CKPT__CUT_AS_CEIL;
+    else if (as && as->kind == CKPT__YAML_SCALAR && ckpt__str_is(as->text, "balanced"))
+        f->as = CKPT__CUT_AS_BALANCED;
+    else if (as && (as->kind != CKPT__YAML_SCALAR || !ckpt__str_is(as->text, "even")))
+        ckpt__layout_wrong(r, as, "even, ceil or balanced is expected");
+    if (multiple && f->as != CKPT__CUT_AS_EVEN)
+        ckpt__layout_wrong(r, multiple, "'multiple' is of parts that are even");
+    if (in)
+        read_path(r, in, &f->in);
+    if (buffers)
+        read_buffers(r, buffers, f);
+    if (step)
+        read_path(r, step, &f->step);
+    if (group)
+        read_path(r, group, &f->group);
+    if (order)
+        read_order(r, order, f);
+    if (align)
+        ckpt__layout_read_formula(r, align, &f->align);
+    if (multiple)
+        ckpt__layout_read_formula(r, multiple, &f->multiple);
+}
+
+static void read_flats(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__layout_ranks *ranks)
+{
+    ckpt__files_of_ranks *files = ranks->files;
+    if (n->kind != CKPT__YAML_LIST || n->count == 0 || n->count > CKPT__FLATS) {
+        ckpt__layout_wrong(r, n, "'flat' is a list of 1 to %d flat buffers", (int)CKPT__FLATS);
+        return;
+    }
+    files->flats = ckpt__arena_array(r->layout->arena, n->count, sizeof *files->flats);
+    if (!files->flats) {
+        ckpt__layout_no_memory(r);
+        return;
+    }
+    files->flat_count = n->count;
+    for (size_t i = 0; i < n->count; i++) {
+        read_flat(r, n->items[i], ranks, &files->flats[i]);
+        if (i && files->flats[i].in.data && files->flats[0].in.data &&
+            !ckpt__str_equal(files->flats[i].in, files->flats[0].in))
+            ckpt__layout_wrong(r, n->items[i], "all flat buffers are of one optimizer: 'in' is the same");
+    }
+}
+
 /* ---- all of a side */
 
 static void read_files(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_ranks *ranks)
@@ -245,9 +361,10 @@ static void read_replicate(ckpt__layout_reading *r, const ckpt__yaml_node *n, ck
 
 void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *side, ckpt__layout_ranks *ranks)
 {
-    static const char *const others[] = {"replicate", "own", "stages"};
+    static const char *const others[] = {"replicate", "own", "stages", "flat"};
     const ckpt__yaml_node *files = ckpt__yaml_get(side, "files"), *replicate = ckpt__yaml_get(side, "replicate"),
-                          *own = ckpt__yaml_get(side, "own"), *stages = ckpt__yaml_get(side, "stages");
+                          *own = ckpt__yaml_get(side, "own"), *stages = ckpt__yaml_get(side, "stages"),
+                          *flat = ckpt__yaml_get(side, "flat");
     if (files)
         read_files(r, files, ranks);
     for (size_t i = 0; !files && i < sizeof others / sizeof *others; i++)
@@ -267,4 +384,6 @@ void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *sid
     }
     if (stages)
         read_stages(r, stages, ranks, &ranks->files->stages);
+    if (flat)
+        read_flats(r, flat, ranks);
 }

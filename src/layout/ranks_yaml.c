@@ -166,7 +166,7 @@ static void read_shards(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt_
 
 static void read_side(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_ranks *ranks)
 {
-    static const char *const known[] = {"mesh", "shard", "files", "replicate", "own", "stages", NULL};
+    static const char *const known[] = {"mesh", "shard", "files", "replicate", "own", "stages", "flat", NULL};
     const size_t before = r->wrong;
     ranks->said = true;
     ranks->line = n->line;

@@ -127,18 +127,16 @@ static ckpt_status find_sizes(const ckpt__ranks *r, const places *all, ckpt__ran
 static ckpt_status make_mesh(ckpt__ranks *r, const places *all)
 {
     ckpt__rank_mesh said;
-    ckpt__layout_match *vars = NULL;
     ckpt_report *none = ckpt_report_new();
     ckpt_status status = none ? find_sizes(r, all, &said) : ckpt__ranks_no_memory(r->err);
     if (status == CKPT_OK)
         status = ckpt__layout_match_vars(r->request->layout, r->request->side, NULL, 0, r->request->vars,
-                                         r->request->var_count, none, &vars, r->err);
-    if (status == CKPT_E_MISMATCH && vars)
+                                         r->request->var_count, none, &r->given, r->err);
+    if (status == CKPT_E_MISMATCH && r->given)
         status = CKPT_OK; /* it is said once the shapes are known */
     if (status == CKPT_OK)
         status = ckpt__layout_mesh(r->request->layout, r->request->side, said.count ? &said : NULL, ckpt__layout_value,
-                                   vars, &r->mesh, r->err);
-    ckpt__layout_match_free(vars);
+                                   r->given, &r->mesh, r->err);
     ckpt_report_free(none);
     return status;
 }
@@ -290,7 +288,7 @@ static ckpt_status read_file(ckpt__ranks *r, ckpt__ranks_file *f)
         status = ckpt__folder_part(&r->reader, number, &part, &sorted, r->err);
     if (status < 0)
         return status;
-    f->root = part->root;
+    f->root = f->whole = part->root;
     f->first = r->index->tensor_count;
     f->count = part->tensor_count;
     return ckpt__folder_absorb(&r->reader, part, f->name, sorted, r->err);

@@ -1,6 +1,6 @@
 /* ranks/fill.c - the rows of the index, in the order of the tree: a tensor of all ranks in its pieces, and what one rank has alone as its
  * file has it. The rows of the files are left out. */
-#include "ranks/ranks.h"
+#include "ranks/flat.h"
 
 #include <stdlib.h>
 
@@ -63,7 +63,10 @@ static ckpt_status join(filler *l, const ckpt__ranks_tensor *t, const ckpt_tenso
     own->info.extra = &ckpt__no_extra;
     own->info.file = own->info.device = (ckpt_str){NULL, 0};
     own->info.shape = own->info.strides = NULL;
-    return t->shape ? ckpt__ranks_join(l->r, t, x->tensor_count - 1, made) : CKPT_OK;
+    if (!t->shape)
+        return CKPT_OK;
+    return t->flat ? ckpt__flat_join(l->r, t, x->tensor_count - 1, made)
+                   : ckpt__ranks_join(l->r, t, x->tensor_count - 1, made);
 }
 
 static int on_visit(void *ctx, const ckpt_visit *visit)

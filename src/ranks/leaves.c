@@ -234,13 +234,13 @@ ckpt_status ckpt__ranks_merge_tensors(ckpt__ranks_merger *m, const ckpt__ranks_p
     const ckpt_str path = ckpt__ranks_path(m);
     const ckpt__ranks_name *name = ckpt__ranks_name_of(m->r, m->stage, path);
     const ckpt_tensor_info *one = &m->r->index->tensors[at->values[0]->tensor].info;
-    ckpt__ranks_tensor t = {.group = m->group};
+    ckpt__ranks_tensor t = {.group = m->group, .stage = m->stage};
     size_t other;
     bool known;
     if (name)
         t.name = *name;
     else
-        t.name.own = t.name.param = t.name.shown = ckpt__arena_str(m->r->arena, path.data, path.size);
+        t.name.own = t.name.param = t.name.shown = t.name.local = ckpt__arena_str(m->r->arena, path.data, path.size);
     if (!t.name.own.data)
         return ckpt__ranks_no_memory(m->r->err);
     ckpt_status status = find_shard(m, &t, one, &known);

@@ -1,6 +1,6 @@
 /* ranks/merge.c - the trees of all ranks as one. Dicts are joined key by key; a tensor of all ranks becomes one of the work's; a value is
  * taken once where it is the same on all ranks, and kept for each rank where it may differ. */
-#include "ranks/merge.h"
+#include "ranks/flat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -354,7 +354,8 @@ static ckpt_status merge_sources(grouping *g, ckpt__ranks_merger m, const ckpt_v
     return status == CKPT_OK ? put : status;
 }
 
-static ckpt_status merge_group(grouping *g, const ckpt_value **out)
+/* The files of each stage. */
+static ckpt_status merge_files(grouping *g)
 {
     ckpt_status status = open_group(g);
     for (size_t i = 0; status == CKPT_OK && i < g->group->count; i++)
@@ -367,21 +368,23 @@ static ckpt_status merge_group(grouping *g, const ckpt_value **out)
                                       .stage = g->numbers[s]};
         status = merge_sources(g, m, g->values + at, &g->merged[s]);
     }
-    *out = g->merged ? g->merged[0] : NULL;
-    if (status == CKPT_OK && g->stage_count > 1) {
-        const ckpt__ranks_merger m = {
-            .r = g->r, .group = g->group, .sources = g->stages, .count = g->stage_count, .stage = SIZE_MAX};
-        status = merge_sources(g, m, g->merged, out);
-    }
-    close_group(g);
     return status;
 }
 
-/* Whose root it is: below its key, or the root of all. */
-static ckpt_status put_group(grouping *g, ckpt__ranks_own *all)
+/* Then what lies flat, for which the model's tensors are asked, and the stages; the root is put below the group's key, or is the root of
+ * all. */
+static ckpt_status merge_stages(grouping *g, ckpt__ranks_own *all)
 {
     const ckpt_value *merged = NULL;
-    ckpt_status status = merge_group(g, &merged);
+    ckpt_status status = CKPT_OK;
+    for (size_t s = 0; status == CKPT_OK && !g->r->wrong && s < g->stage_count; s++)
+        status = ckpt__flat_graft(g->r, g->group, g->numbers[s], &g->merged[s]);
+    merged = g->merged[0];
+    if (status == CKPT_OK && g->stage_count > 1) {
+        const ckpt__ranks_merger m = {
+            .r = g->r, .group = g->group, .sources = g->stages, .count = g->stage_count, .stage = SIZE_MAX};
+        status = merge_sources(g, m, g->merged, &merged);
+    }
     if (status == CKPT_OK && merged && g->key)
         return ckpt__ranks_put_own(all, g->key, merged, g->r->err);
     if (status == CKPT_OK && !g->r->wrong && (!merged || merged->kind != CKPT_V_DICT))
@@ -413,11 +416,17 @@ ckpt_status ckpt__ranks_merge(ckpt__ranks *r)
 {
     const uint32_t world = ckpt__rank_mesh_world(&r->mesh);
     ckpt__ranks_own *by_rank = calloc((size_t)world + 1, sizeof *by_rank), all = {NULL, 0, 0};
+    grouping groups[CKPT__FILE_FORMS];
     ckpt_status status = by_rank ? CKPT_OK : ckpt__ranks_no_memory(r->err);
+    memset(groups, 0, sizeof groups);
     for (size_t g = 0; status == CKPT_OK && g < r->group_count; g++) {
-        grouping group = {.r = r, .group = &r->groups[g], .by_rank = by_rank};
-        status = put_group(&group, &all);
+        groups[g] = (grouping){.r = r, .group = &r->groups[g], .by_rank = by_rank};
+        status = merge_files(&groups[g]);
     }
+    for (size_t g = 0; status == CKPT_OK && g < r->group_count; g++)
+        status = merge_stages(&groups[g], &all);
+    for (size_t g = 0; g < r->group_count; g++)
+        close_group(&groups[g]);
     if (status == CKPT_OK)
         status = make_root(r, &all, by_rank);
     for (uint32_t i = 0; by_rank && i < world; i++)

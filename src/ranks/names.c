@@ -96,6 +96,8 @@ static ckpt_status read_alone(ckpt__ranks *r, size_t stage, rank_alone *a)
         const ckpt__ranks_file *f = first_file(r, &r->groups[g], stage);
         const ckpt_value *root = NULL;
         status = f ? add_file(r, &reader, f, &root) : CKPT_OK;
+        if (status == CKPT_OK)
+            status = ckpt__flat_without(r, &r->groups[g], root, a->index->arena, &root);
         a->index->root = root;
         if (status == CKPT_OK && key.data && root)
             status = ckpt__folder_put(&reader, key.data, root, r->err);
@@ -155,9 +157,11 @@ static ckpt_status add_name(ckpt__ranks *r, size_t stage, const ckpt__canon_entr
     if (n.param.data)
         n.param = ckpt__ranks_global(r, stage, n.param);
     n.shown = !n.param.data || !inside ? n.own : shown_as(r, e, n.param);
+    n.local = keep(r, n.state ? e->param : e->name);
+    n.buffer = e->role == CKPT_ROLE_BUFFER;
     n.ndim = t->ndim;
     n.shape = ckpt__arena_array(r->arena, (size_t)t->ndim + 1, sizeof *n.shape);
-    if (!n.own.data || !n.param.data || !n.shown.data || !n.shape ||
+    if (!n.own.data || !n.param.data || !n.shown.data || !n.local.data || !n.shape ||
         !ckpt__grow(&r->names, &r->name_capacity, r->name_count + 1, sizeof *r->names) ||
         ckpt__hash_put(r->by_own[stage], n.own.data, n.own.size, r->name_count, NULL) < 0 ||
         (inside && !n.state && ckpt__hash_put(r->by_param[stage], n.param.data, n.param.size, r->name_count, NULL) < 0))

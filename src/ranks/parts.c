@@ -1,6 +1,6 @@
 /* ranks/parts.c - the parts of all ranks as one tensor. The whole has along each dimension what the ranks have together that its cuts
  * part; then each rank's part has to be just what the cuts leave it of the whole. */
-#include "ranks/ranks.h"
+#include "ranks/flat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,8 @@ static ckpt_status check_part(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_
     ckpt__shape_text(a, sizeof a, own->info.shape, own->info.ndim);
     ckpt__shape_text(b, sizeof b, one->info.shape, one->info.ndim);
     if (own->info.ndim != one->info.ndim ||
-        (t->shard == SIZE_MAX && !ckpt__same_shape(own->info.shape, own->info.ndim, one->info.shape, one->info.ndim)))
+        (t->shard == SIZE_MAX && !t->flat &&
+         !ckpt__same_shape(own->info.shape, own->info.ndim, one->info.shape, one->info.ndim)))
         return differ(r, t, i, t->shard == SIZE_MAX ? "no axis cuts it, and the shape" : "the shape", a, b);
     if (own->info.conj != one->info.conj || own->info.neg != one->info.neg)
         return differ(r, t, i, "whether it is a lazy conjugate or negation", "otherwise", "one way");
@@ -79,6 +80,10 @@ ckpt_status ckpt__ranks_shape(ckpt__ranks *r, ckpt__ranks_tensor *t)
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && fits && i < t->count; i++)
         status = check_part(r, t, i, &fits);
+    if (status == CKPT_OK && fits && t->flat) { /* its parameter stands before it */
+        t->shape = r->tensors[t->flat->set->params[t->flat->param]].shape;
+        return CKPT_OK;
+    }
     int64_t *shape = ckpt__arena_array(r->arena, (size_t)one->ndim + 1, sizeof *shape);
     if (status < 0 || !fits || !shape)
         return status < 0 || !fits ? status : ckpt__ranks_no_memory(r->err);
@@ -247,6 +252,24 @@ static ckpt_status set_empty(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t
     return ckpt__index_set_view(r->index, row, r->index->storage_count - 1, t->shape, NULL, 0, r->err);
 }
 
+ckpt_status ckpt__ranks_set(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t row, const ckpt__piece *pieces,
+                            size_t count)
+{
+    ckpt__index *x = r->index;
+    uint64_t numel;
+    if (!ckpt__numel(t->shape, x->tensors[row].info.ndim, &numel) || numel == 0)
+        return set_empty(r, t, row);
+    ckpt_status status = ckpt__index_set_pieces(x, row, t->shape, pieces, count, r->err);
+    if (status < 0 || !t->alone || !x->tensors[row].whole)
+        return status;
+    ckpt__storage *s = ckpt__index_add_storage(x); /* of the same bytes */
+    if (!s)
+        return ckpt__ranks_no_memory(r->err);
+    *s = x->storages[x->tensors[row].storage];
+    x->tensors[row].storage = (uint32_t)(x->storage_count - 1);
+    return CKPT_OK;
+}
+
 static ckpt_status find_cuts(joining *j)
 {
     ckpt_error why = CKPT_ERROR_INIT;
@@ -274,10 +297,8 @@ ckpt_status ckpt__ranks_join(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t
     for (size_t i = 0; status == CKPT_OK && !j.wrong && i < t->count; i++)
         status = add_part(&j, &r->parts[t->first + i]);
     *made = status == CKPT_OK && !j.wrong;
-    if (*made && numel == 0)
-        status = set_empty(r, t, row);
-    else if (*made)
-        status = ckpt__index_set_pieces(r->index, row, t->shape, j.pieces, j.count, r->err);
+    if (*made)
+        status = ckpt__ranks_set(r, t, row, j.pieces, j.count);
     free(j.pieces);
     ckpt__arena_free(j.arena);
     return status;

@@ -66,6 +66,14 @@ static ckpt_status check_used(ckpt__ranks *r)
                 r, ckpt__layout_file(layout), none,
                 "line %zu, column %zu: name %zu of 'shared' is that of nothing which several stages have",
                 r->files->stages.line, r->files->stages.column, i + 1);
+    for (size_t i = 0; status == CKPT_OK && i < r->files->flat_count; i++)
+        for (size_t k = 0; status == CKPT_OK && k < r->files->flats[i].forms.count; k++)
+            if (!(r->flat_forms[i] >> k & 1))
+                status = ckpt__ranks_wrong(
+                    r, ckpt__layout_file(layout), none,
+                    "line %zu, column %zu: name %zu of 'order' is that of no parameter, or one before it has "
+                    "them all",
+                    r->files->flats[i].line, r->files->flats[i].column, k + 1);
     return status;
 }
 
@@ -103,6 +111,8 @@ static ckpt_status work(ckpt__ranks *r)
         status = refuse(r);
     if (status == CKPT_OK)
         status = ckpt__ranks_read_files(r);
+    if (status == CKPT_OK)
+        status = ckpt__flat_open(r);
     if (status == CKPT_OK)
         status = ckpt__ranks_find_stages(r);
     if (status == CKPT_OK)
@@ -155,6 +165,7 @@ ckpt_status ckpt__ranks_read(ckpt__source *source, const ckpt__ranks_request *re
     for (size_t g = 0; g < CKPT__FILE_FORMS; g++)
         free(r.groups[g].files);
     ckpt__layout_match_free(r.vars);
+    ckpt__layout_match_free(r.given);
     ckpt__arena_free(r.arena);
     for (size_t s = 0; s < r.stage_count; s++) {
         ckpt__hash_free(r.by_own ? r.by_own[s] : NULL);

@@ -6,6 +6,7 @@
  *   stages.c   a pipeline: the names of each stage in the whole model, and the optimizers of the stages
  *   merge.c    the trees of all ranks -> one: dicts and lists
  *   leaves.c   their values and tensors
+ *   flat.c     flat buffers of an optimizer (flat.h)
  *   alike.c    have ranks the same values, and the same bytes?
  *   parts.c    the parts of all ranks -> a tensor in pieces
  *   fill.c     the rows of the index, by the tree
@@ -46,7 +47,8 @@ typedef struct ckpt__ranks_file {
     const char *name;            /* in the index's arena */
     int64_t at[CKPT__MESH_AXES]; /* 0 along axes that are not in its name */
     uint32_t rank;               /* of the mesh, at those */
-    const ckpt_value *root;      /* in the index's arena */
+    const ckpt_value *root;      /* in the index's arena, without what lies flat */
+    const ckpt_value *whole;     /* the same with it */
     size_t first, count;         /* its rows in the index */
 } ckpt__ranks_file;
 
@@ -68,6 +70,8 @@ typedef struct ckpt__ranks_name {
     bool inside;    /* of the model, or of its optimizer */
     bool state;     /* of the optimizer: param is whose */
     bool step;      /* it counts */
+    bool buffer;    /* no parameter */
+    ckpt_str local; /* param as the files have it */
 } ckpt__ranks_name;
 
 /* What one rank has of a tensor. */
@@ -81,8 +85,11 @@ typedef struct ckpt__ranks_tensor {
     const ckpt__ranks_group *group;
     ckpt__ranks_name name;
     size_t first, count; /* parts[first ...] of the work, one a file, sorted by rank */
-    size_t shard;        /* the entry of the layout that cuts it; SIZE_MAX: none does, all ranks have the same */
-    int64_t *shape;      /* of the whole, in the work's arena; NULL: it is not known, which was said */
+    size_t stage;
+    const struct ckpt__flat_state *flat; /* what a flat buffer has of a parameter; NULL: it lies in no buffer */
+    bool alone;                          /* it shares no storage with another tensor */
+    size_t shard;   /* the entry of the layout that cuts it; SIZE_MAX: none does, all ranks have the same */
+    int64_t *shape; /* of the whole, in the work's arena; NULL: it is not known, which was said */
 } ckpt__ranks_tensor;
 
 /* Two tensors of the work that are one, each of another stage. */
@@ -118,6 +125,8 @@ typedef struct ckpt__ranks {
     ckpt__ranks_twin *twins;
     size_t twin_count, twin_capacity; /* heap, owned: to be compared */
     bool *shares;                     /* heap, owned: one a name of `shared` */
+    ckpt__layout_match *given;        /* owned: the variables that are known without a shape */
+    uint64_t flat_forms[CKPT__FLATS]; /* of each flat buffer: bits of the forms of `order` that have a parameter */
     ckpt__layout_match *vars;         /* owned: the variables, once the shapes are known */
     bool *used;                       /* heap, owned: one an entry of `shard` */
     bool *owned;                      /* heap, owned: one a name of `own` */
@@ -159,6 +168,14 @@ ckpt_status ckpt__ranks_shape(ckpt__ranks *r, ckpt__ranks_tensor *t);
 ckpt_status ckpt__ranks_find_vars(ckpt__ranks *r);
 /* Row `row`, whose name is there, becomes the tensor. *made false: it cannot, which was said. */
 ckpt_status ckpt__ranks_join(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t row, bool *made);
+/* Its pieces are known. */
+ckpt_status ckpt__ranks_set(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t row, const ckpt__piece *pieces,
+                            size_t count);
+/* flat.c: after the files were read; the tree of one that was read, without what lies flat; once the model's tensors are known */
+ckpt_status ckpt__flat_open(ckpt__ranks *r);
+ckpt_status ckpt__flat_without(ckpt__ranks *r, const ckpt__ranks_group *g, const ckpt_value *root, ckpt__arena *arena,
+                               const ckpt_value **out);
+ckpt_status ckpt__flat_graft(ckpt__ranks *r, const ckpt__ranks_group *group, size_t stage, const ckpt_value **root);
 /* fill.c */
 ckpt_status ckpt__ranks_fill(ckpt__ranks *r);
 #endif

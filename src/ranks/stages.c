@@ -74,13 +74,13 @@ static ckpt_status count_layers(ckpt__ranks *r, size_t stage, size_t *out)
 }
 
 /* What the layout says of it. */
-static ckpt_status check_count(ckpt__ranks *r, const ckpt__layout_match *vars, size_t stage, size_t count)
+static ckpt_status check_count(ckpt__ranks *r, size_t stage, size_t count)
 {
     const ckpt_str none = {NULL, 0};
     const ckpt__rank_stages *s = &r->files->stages;
     char why[300];
     int64_t said = (int64_t)count;
-    if (s->sizes && !ckpt__formula_eval(&s->sizes[stage], ckpt__layout_value, vars, &said, why, sizeof why))
+    if (s->sizes && !ckpt__formula_eval(&s->sizes[stage], ckpt__layout_value, r->given, &said, why, sizeof why))
         return ckpt__ranks_wrong(r, ckpt__layout_file(r->request->layout), none, "line %zu, column %zu: '%.*s': %s",
                                  s->line, s->column, (int)s->sizes[stage].text.size, s->sizes[stage].text.data, why);
     if (s->numbers)
@@ -93,7 +93,7 @@ static ckpt_status check_count(ckpt__ranks *r, const ckpt__layout_match *vars, s
                      s->column, stage, count, (long long)said);
 }
 
-static ckpt_status number_layers(ckpt__ranks *r, const ckpt__layout_match *vars)
+static ckpt_status number_layers(ckpt__ranks *r)
 {
     const ckpt__rank_stages *s = &r->files->stages;
     size_t all = 0, capacity = 0;
@@ -103,7 +103,7 @@ static ckpt_status number_layers(ckpt__ranks *r, const ckpt__layout_match *vars)
         size_t count = 0;
         status = count_layers(r, stage, &count);
         if (status == CKPT_OK)
-            status = check_count(r, vars, stage, count);
+            status = check_count(r, stage, count);
         if (status == CKPT_OK && !ckpt__grow(&r->layers, &capacity, all + count + 1, sizeof *r->layers))
             status = ckpt__ranks_no_memory(r->err);
         for (size_t i = 0; status == CKPT_OK && !r->wrong && i < count; i++)
@@ -120,24 +120,13 @@ ckpt_status ckpt__ranks_find_stages(ckpt__ranks *r)
     const ckpt__rank_stages *s = &r->files->stages;
     const ckpt_str none = {NULL, 0};
     r->stage_count = s->there ? (size_t)r->mesh.axes[s->axis].size : 1;
-    ckpt_report *said = ckpt_report_new();
-    ckpt__layout_match *vars = NULL;
-    ckpt_status status = said ? CKPT_OK : ckpt__ranks_no_memory(r->err);
+    ckpt_status status = CKPT_OK;
     if (s->there &&
         ((s->sizes && s->size_count != r->stage_count) || (s->numbers && s->number_stages != r->stage_count)))
         status = ckpt__ranks_wrong(r, ckpt__layout_file(r->request->layout), none,
                                    "line %zu, column %zu: the layers of %zu stages are said, and there are %zu",
                                    s->line, s->column, s->sizes ? s->size_count : s->number_stages, r->stage_count);
-    if (status == CKPT_OK && !r->wrong && s->local)
-        status = ckpt__layout_match_vars(r->request->layout, r->request->side, NULL, 0, r->request->vars,
-                                         r->request->var_count, said, &vars, r->err);
-    if (status == CKPT_E_MISMATCH && vars)
-        status = CKPT_OK; /* it is said once the shapes are known */
-    if (status == CKPT_OK && vars)
-        status = number_layers(r, vars);
-    ckpt__layout_match_free(vars);
-    ckpt_report_free(said);
-    return status;
+    return status == CKPT_OK && !r->wrong && s->local ? number_layers(r) : status;
 }
 
 ckpt_str ckpt__ranks_global(const ckpt__ranks *r, size_t stage, ckpt_str name)

@@ -263,14 +263,54 @@ def train_step(model, opt, place, ids):
     return loss.item()
 
 
-def run_rank(rank, folder, axes, name, world):
+class Flat:
+    """Adam over one flat buffer of all parameters of a rank, of which each data parallel rank has a part and its moments (ZeRO 1). Parameters
+    begin at multiples of 8 elements, and the part of a rank is a multiple of 4."""
+
+    def __init__(self, model, place):
+        self.params = list(model.parameters())
+        self.place, self.dp = place, place.axes["dp"]
+        self.at, n = [], 0
+        for p in self.params:
+            self.at.append(n)
+            n += -(-p.numel() // 8) * 8
+        self.size = -(-n // (4 * self.dp)) * 4 * self.dp
+        self.own = slice(self.size // self.dp * place.at["dp"], self.size // self.dp * (place.at["dp"] + 1))
+        self.part = nn.Parameter(self.flat(self.params)[self.own].clone())
+        self.opt = adam([self.part])
+
+    def flat(self, tensors):
+        out = torch.full((self.size,), 42.0)            # what pads is poison
+        for t, at in zip(tensors, self.at):
+            out[at:at + t.numel()] = t.detach().reshape(-1)
+        return out
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+    def step(self):
+        self.part.grad = self.flat([p.grad for p in self.params])[self.own].clone()
+        self.opt.step()
+        parts = [torch.zeros(self.size // self.dp) for _ in range(self.dp)]
+        dist.all_gather(parts, self.part.detach(), group=self.place.groups["dp"][0])
+        whole = torch.cat(parts)
+        with torch.no_grad():
+            for p, at in zip(self.params, self.at):
+                p.copy_(whole[at:at + p.numel()].view_as(p))
+
+    def state_dict(self):
+        return {**self.opt.state_dict(), "shards": self.dp}
+
+
+def run_rank(rank, folder, axes, name, world, flat):
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     place = Place(rank, axes)
     torch.manual_seed(7)
     model = Parallel(Whole(), place)
-    opt = adam(model.parameters())
+    opt = Flat(model, place) if flat else adam(model.parameters())
     losses = [train_step(model, opt, place, ids) for ids in batches(1, 4)]
     torch.manual_seed(rank)
     torch.save({"model": model.state_dict(), "optim": opt.state_dict(), "step": 4, "rng": torch.get_rng_state(),
@@ -282,12 +322,12 @@ def run_rank(rank, folder, axes, name, world):
     dist.destroy_process_group()
 
 
-def train(folder, axes, name):
+def train(folder, axes, name, flat=False):
     world = 1
     for size in axes.values():
         world *= size
     os.makedirs(folder)
-    mp.start_processes(run_rank, args=(folder, axes, name, world), nprocs=world, start_method="fork")
+    mp.start_processes(run_rank, args=(folder, axes, name, world, flat), nprocs=world, start_method="fork")
     with open(os.path.join(folder, "losses.json")) as f:
         losses = json.load(f)
     torch.manual_seed(7)                                # the same from the start, in one process
@@ -367,6 +407,28 @@ ranks:
         wrong = write(os.path.join(top, "wrong.yaml"), text.replace(', local: true, layers: "layers.<i>.<r:rest>"', ""))
         said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
         check("'local: true'" in said and "layers.0.norm.weight" in said and "shared" in said, said)
+
+        folder = os.path.join(top, "flat-4")
+        want = train(folder, {"dp": 2, "tp": 2}, "{dp}/{tp}.pt".replace("/", "_"), flat=True)
+        layout = write(os.path.join(top, "flat.yaml"), f"""layout: 1
+sides: [mine]
+ranks:
+  mine:
+    mesh: {{dp: 2, tp: 2}}
+    files: <dp>_<tp>.pt
+    flat:
+    - axis: dp
+      in: optim
+      buffers: {{exp_avg: optim.state.0.exp_avg, exp_avg_sq: optim.state.0.exp_avg_sq}}
+      step: optim.state.0.step
+      group: optim.param_groups.0
+      order: model
+      align: 8
+      multiple: 4{SHARD}""")
+        resumes(folder, layout, want, os.path.join(top, "flat"))
+        wrong = write(os.path.join(top, "wrong.yaml"), open(layout).read().replace("align: 8", "align: 1"))
+        said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+        check("the order or the padding is another one" in said, said)
     print(f"{checks} passed, 0 failed")
 
 
