@@ -100,10 +100,10 @@ static ckpt_status compare_twin(filler *l, const ckpt__ranks_twin *twin)
     uint64_t at = 0;
     if (row == SIZE_MAX || row == 0 || r->files->first)
         return CKPT_OK;
+    const size_t twin_row = r->index->tensor_count;
     ckpt_status status = join(l, other, &named, &made);
     if (status < 0 || !made)
         return status;
-    const size_t twin_row = r->index->tensor_count - 1;
     const ckpt_tensor_info *a = &r->index->tensors[row - 1].info, *b = &r->index->tensors[twin_row].info;
     if (a->dtype != b->dtype || !ckpt__same_shape(a->shape, a->ndim, b->shape, b->ndim))
         return ckpt__ranks_wrong(r, r->parts[other->first].file->name, other->name.shown,
@@ -141,7 +141,7 @@ static ckpt_status leave_out(const filler *l, size_t end)
     if (!keep)
         return ckpt__ranks_no_memory(l->r->err);
     for (size_t i = l->r->row_count; i < end; i++)
-        keep[i] = true;
+        keep[i] = x->tensors[i].info.path.count != 0; /* the others were made to be compared */
     ckpt_status status = ckpt__index_keep(x, keep, l->r->err);
     free(keep);
     return status;
