@@ -76,7 +76,8 @@ static ckpt_status find_stated(stated *s, const ckpt_value *root)
     if (!s->local || !s->names)
         return ckpt__ranks_no_memory(s->r->err);
     ckpt_status status = root ? (ckpt_status)ckpt_value_walk(root, 0, on_key, s, s->r->err) : CKPT_OK;
-    for (size_t i = 0; s->stage > 0 && i < s->count; i++) /* where it stands in a later stage, no order of the whole says */
+    for (size_t i = 0; s->stage > 0 && i < s->count;
+         i++) /* where it stands in a later stage, no order of the whole says */
         if (ckpt__name_list_find(&s->r->files->stages.shared, s->keys[i]) < s->r->files->stages.shared.count)
             return status;
     for (size_t i = 0; status == CKPT_OK && i < q->param_name_count; i++)

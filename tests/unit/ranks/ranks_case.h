@@ -38,19 +38,19 @@ typedef struct training {
     bool numbers;       /* stages take their layers by turns */
     bool flat;          /* the optimizer lies in flat buffers */
     int64_t align, multiple;
-    bool found;        /* the sizes of the mesh are left to the names of the files */
-    bool two;          /* a file of the model without dp, and one of the optimizer */
-    bool by_rank;      /* the name of a file has the rank */
-    bool first;        /* replicate: first */
-    bool wide;         /* float64, else float32; buffers are int64 */
-    int layers_of[8];  /* how many each stage has */
+    bool found;       /* the sizes of the mesh are left to the names of the files */
+    bool two;         /* a file of the model without dp, and one of the optimizer */
+    bool by_rank;     /* the name of a file has the rank */
+    bool first;       /* replicate: first */
+    bool wide;        /* float64, else float32; buffers are int64 */
+    int layers_of[8]; /* how many each stage has */
     /* lies */
-    int drifted;           /* 1 + a rank, whose first tensor has another element */
-    int shorter;           /* 1 + a rank, whose first tensor lacks a row */
-    int other_dtype;       /* 1 + a rank */
-    int lacks, has_more;   /* 1 + a rank: of tensors of the model */
+    int drifted;                                     /* 1 + a rank, whose first tensor has another element */
+    int shorter;                                     /* 1 + a rank, whose first tensor lacks a row */
+    int other_dtype;                                 /* 1 + a rank */
+    int lacks, has_more;                             /* 1 + a rank: of tensors of the model */
     int other_step, other_lr, other_note, other_rng; /* 1 + a rank */
-    int flat_shorter;      /* 1 + a rank, whose flat buffers lack an element */
+    int flat_shorter;                                /* 1 + a rank, whose flat buffers lack an element */
 } training;
 
 static uint64_t state = 0x9e3779b97f4a7c15u;
@@ -119,7 +119,8 @@ static inline void held_by(const training *t, const logical *l, const int64_t *a
 }
 
 /* The rank's elements of a tensor, in C order: their numbers in the whole. Gives how many there are. */
-static inline int64_t elements_of(const training *t, const logical *l, const int64_t *at_axis, int64_t *shape, int64_t *out)
+static inline int64_t elements_of(const training *t, const logical *l, const int64_t *at_axis, int64_t *shape,
+                                  int64_t *out)
 {
     held dims[DIMS];
     int64_t n = 1;
@@ -226,7 +227,8 @@ static inline void write_saved(const char *path, saved *f)
     char name[60];
     a.file.size = a.directory.size = a.count = 0;
     PUT(&f->pickle, ".");
-    add_record(&a, &(record){.name = "archive/data.pkl", .data = f->pickle.data, .size = f->pickle.size, .flags = 0x808});
+    add_record(&a,
+               &(record){.name = "archive/data.pkl", .data = f->pickle.data, .size = f->pickle.size, .flags = 0x808});
     for (int i = 0; i < f->count; i++) {
         snprintf(name, sizeof name, "archive/data/%d", i);
         add_record(&a, &(record){.name = name, .data = f->data[i], .size = f->size[i], .flags = 0x808});
@@ -279,7 +281,8 @@ static inline void put_one(const training *t, saved *f, int rank, int tensor, in
     coordinates(t, rank, at_axis);
     int64_t n = elements_of(t, l, at_axis, shape, numbers);
     for (int64_t i = 0; i < n; i++)
-        numbers[i] = value_of(tensor, kind, numbers[i]) + (tensor == 0 && kind == 0 && rank + 1 == t->drifted && i == 0);
+        numbers[i] =
+            value_of(tensor, kind, numbers[i]) + (tensor == 0 && kind == 0 && rank + 1 == t->drifted && i == 0);
     if (tensor == 0 && kind == 0 && rank + 1 == t->shorter)
         shape[0]--;
     put_view(f, tensor == 0 && kind == 0 && rank + 1 == t->other_dtype ? 'i' : type_of(t, l), l->ndim, shape, numbers);
@@ -466,7 +469,8 @@ static inline size_t say_cut(char *out, size_t size, const cut *c, int64_t ranks
     if (c->as != CKPT__CUT_AS_WIDTHS)
         n += (size_t)snprintf(out + n, size - n, "%s", ways[c->as]);
     for (int64_t k = 0; c->as == CKPT__CUT_AS_WIDTHS && k < ranks; k++)
-        n += (size_t)snprintf(out + n, size - n, "%s%d%s", k ? ", " : "[", (int)c->widths[k], k + 1 == ranks ? "]" : "");
+        n +=
+            (size_t)snprintf(out + n, size - n, "%s%d%s", k ? ", " : "[", (int)c->widths[k], k + 1 == ranks ? "]" : "");
     for (int k = 0; k < c->segment_count; k++)
         n += (size_t)snprintf(out + n, size - n, "%s%d", k ? ", " : ", segments: {sizes: [", (int)c->segments[k]);
     if (c->segment_count)
@@ -488,7 +492,8 @@ static inline const char *layout_of(const training *t)
     if (t->two && t->by_rank)
         n += (size_t)snprintf(out + n, size - n, "{model: \"model_<rank:03>.pt\", rest: \"rest_<rank:03>.pt\"}\n");
     else if (t->two)
-        n += (size_t)snprintf(out + n, size - n, "{model: \"model_<pp>/tp_<tp:02>.pt\", rest: \"rest_<pp>/dp<dp>_tp_<tp:02>.pt\"}\n");
+        n += (size_t)snprintf(out + n, size - n,
+                              "{model: \"model_<pp>/tp_<tp:02>.pt\", rest: \"rest_<pp>/dp<dp>_tp_<tp:02>.pt\"}\n");
     else
         n += (size_t)snprintf(out + n, size - n, t->by_rank ? "all_<rank:03>.pt\n" : "all_<pp>/dp<dp>_tp_<tp:02>.pt\n");
     if (t->stages) {
@@ -514,11 +519,12 @@ static inline const char *layout_of(const training *t)
     }
     if (t->flat) {
         const char *p = t->two ? "rest." : "";
-        n += (size_t)snprintf(out + n, size - n,
-                              "    flat:\n    - axis: dp\n      in: %soptim\n      buffers: {exp_avg: %soptim.state.0.exp_avg, exp_avg_sq: "
-                              "%soptim.state.0.exp_avg_sq}\n      step: %soptim.state.0.step\n      group: %soptim.param_groups.0\n"
-                              "      order: model\n      align: %d\n      multiple: %d\n",
-                              p, p, p, p, p, (int)t->align, (int)t->multiple);
+        n += (size_t)snprintf(
+            out + n, size - n,
+            "    flat:\n    - axis: dp\n      in: %soptim\n      buffers: {exp_avg: %soptim.state.0.exp_avg, exp_avg_sq: "
+            "%soptim.state.0.exp_avg_sq}\n      step: %soptim.state.0.step\n      group: %soptim.param_groups.0\n"
+            "      order: model\n      align: %d\n      multiple: %d\n",
+            p, p, p, p, p, (int)t->align, (int)t->multiple);
     }
     n += (size_t)snprintf(out + n, size - n, "    shard:\n");
     for (int i = 0; i < t->count; i++) {

@@ -104,7 +104,9 @@ static void make_training(training *t)
         snprintf(name, sizeof name, "w%d", i);
         add_tensor(t, (int)roll((unsigned)t->sizes[0]), -1, name);
     }
-    if (roll(2) && (t->flat || t->sizes[0] == 1)) /* else its place in the order of a later stage would have to be told by shapes */
+    if (roll(2) &&
+        (t->flat ||
+         t->sizes[0] == 1)) /* else its place in the order of a later stage would have to be told by shapes */
         add_tensor(t, -1, -1, "shared");
     if (roll(2))
         add_tensor(t, (int)t->sizes[0] - 1, -1, "running_mean")->buffer = true;
@@ -178,7 +180,8 @@ static void check_tensor(const training *t, const ckpt_reader *r, const char *na
         memcpy(&wide, data + 8 * i, 8);
         memcpy(&narrow, data + 4 * i, 4);
         value = type == 'i' ? value : type == 'd' ? (int64_t)wide : (int64_t)narrow;
-        ck_assert_msg(value == value_of(tensor, kind, (int64_t)i), "%s: element %zu is %lld", name, i, (long long)value);
+        ck_assert_msg(value == value_of(tensor, kind, (int64_t)i), "%s: element %zu is %lld", name, i,
+                      (long long)value);
     }
 }
 
