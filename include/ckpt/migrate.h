@@ -242,8 +242,9 @@ typedef struct ckpt_migrate_options {
      * or by the layout (its `ranks` of the target's side), of which the mesh changes the sizes of axes. NULL: the layout's, else rows
      * for target_world. */
     const char *mesh;
-    /* "GLOB=tp:0,dp:0": the parameters of these names, in the target, are cut along dimension 0 by tp, and what is left of that by dp. The
-     * first that has a name cuts it, before the layout's. "GLOB=": nothing cuts it. */
+    /* "GLOB=tp:0,dp:0": the parameters of these names, in the target, are cut along dimension 0 by tp, and what is left of that by dp;
+     * "dp:none": not by dp. The first that has a name cuts it, before the layout's. Axes dp, fsdp and dp_shard that it does not name cut
+     * the rows of what is left, and those of all other parameters where no layout says how. */
     const char *const *cuts;
     size_t cut_count;
 } ckpt_migrate_options;

@@ -67,12 +67,19 @@ static bool has_parts(const ckpt__bytes *b, const ckpt__bond *bond, ckpt__route 
 
 /* ---- windows */
 
+/* What a thread that reads may keep of a coded storage. Two boxes of a tensor have parts of the same one, each of them to its end. */
+static uint64_t decoded_memory(const ckpt__bytes *b)
+{
+    const uint64_t share = b->memory / 2 / b->pull_count;
+    return b->m->index->piece_count && share > SMALL ? share : SMALL;
+}
+
 /* So many bytes of a tensor that is put together alone: whole slices, as what is turned lies in runs as long as a window has slices.
  * What is split lies in long runs as a rule. */
 static uint64_t window_bytes(const ckpt__bytes *b, size_t number)
 {
     const ckpt__tensor *t = &b->m->index->tensors[b->bonds[number].to];
-    uint64_t taken = b->pull_count * (uint64_t)CKPT__SCRATCH, least = CKPT__SCRATCH;
+    uint64_t taken = b->pull_count * ((uint64_t)CKPT__SCRATCH + decoded_memory(b)), least = CKPT__SCRATCH;
     uint64_t room = b->memory > taken + least ? b->memory - taken : least;
     uint64_t size = ckpt_dtype_size(t->info.dtype), slice = size;
     if (!b->m->from->tensors[b->bonds[number].from].whole && room > CKPT__BLOCK)
@@ -97,7 +104,7 @@ static uint64_t window_end(const ckpt__bytes *b, size_t number, uint64_t begin)
     const ckpt__index *x = b->m->index;
     const ckpt__tensor *t = &x->tensors[b->bonds[number].to];
     const uint64_t some = window_bytes(b, number), size = ckpt_dtype_size(t->info.dtype);
-    if (!ckpt__is_split(t))
+    if (!ckpt__is_split(t) || !some)
         return begin + some;
     size_t low = 0, high = t->piece_count; /* the last one that begins at `begin` or before */
     while (high - low > 1) {
@@ -353,7 +360,7 @@ ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, unsigned readers, 
         return ckpt__migration_no_memory(err);
     ckpt_status status = CKPT_OK;
     for (unsigned i = 0; status == CKPT_OK && i < b->pull_count; i++) {
-        status = ckpt__pull_new(b->plan, m->reader->source, true, SMALL, &b->pulls[i], err);
+        status = ckpt__pull_new(b->plan, m->reader->source, true, decoded_memory(b), &b->pulls[i], err);
         if (status == CKPT_OK)
             ckpt__pull_check_late(b->pulls[i], b->crcs);
     }
@@ -398,10 +405,11 @@ static ckpt_status count_payload(ckpt__bytes *b, size_t number, ckpt__pass_pull 
 
 ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out, ckpt_error *err)
 {
-    ckpt__pass_pull pull = {.memory = SMALL, .decoded = UINT32_MAX};
+    ckpt__pass_pull pull = {.decoded = UINT32_MAX};
     ckpt_status status = ckpt__passes_new(b->plan, out, err);
     b->memory = memory;
     b->pull_count = ckpt__bytes_readers(w->m->options.threads, memory);
+    pull.memory = decoded_memory(b);
     for (size_t i = 0; status == CKPT_OK && i <= w->count; i++) {
         const ckpt__recipe *r = i < w->count ? w->files[i].recipe : w->ranged;
         for (size_t s = 0; r && status == CKPT_OK && s < r->count; s++)

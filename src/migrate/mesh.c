@@ -13,6 +13,7 @@ typedef struct ruling {
     ckpt__meshed *d;
     unsigned side;              /* of the layout: the target */
     const ckpt__layout *layout; /* that has a mesh for that side; NULL: there is none */
+    size_t shards;              /* entries that it has */
     ckpt__hash *by_name;        /* owned: parameter -> number of the tensor */
     ckpt_error *err;
 } ruling;
@@ -67,6 +68,7 @@ static ckpt_status find_mesh(ruling *r)
         r->side = 1 - m->followed->match->from;
         r->layout = ckpt__layout_has_mesh(m->followed->layout, r->side) ? m->followed->layout : NULL;
     }
+    r->shards = r->layout ? ckpt__layout_shard_count(r->layout, r->side) : 0;
     r->d->mesh = asked;
     if (status == CKPT_OK && r->layout)
         status = ckpt__layout_mesh(r->layout, r->side, said ? &asked : NULL, ckpt__layout_value, m->followed->match,
@@ -105,26 +107,28 @@ static ckpt_status wrong_cut(const ruling *r, const char *said, const char *why)
         said, why, axes);
 }
 
-/* One "axis:dim". */
+/* One "axis:dim", or "axis:none". */
 static ckpt_status read_cut(const ruling *r, const char *said, ckpt_str one, ckpt__mesh_rule *rule, ckpt__rank_cut *cut)
 {
     const char *colon = one.size ? memchr(one.data, ':', one.size) : NULL;
-    const ckpt_str axis = {one.data, colon ? (size_t)(colon - one.data) : one.size};
+    const ckpt_str axis = {one.data, colon ? (size_t)(colon - one.data) : one.size},
+                   of = {colon ? colon + 1 : NULL, colon ? one.size - axis.size - 1 : 0};
+    const bool none = ckpt__str_is(of, "none");
     int64_t dim = 0;
     *cut = (ckpt__rank_cut){.axis = ckpt__rank_mesh_axis(&r->d->mesh, axis), .groups = 1};
-    if (!colon || !ckpt__parse_i64(colon + 1, one.size - axis.size - 1, &dim) || dim < 0 || dim > CKPT__NDIM_MAX)
-        return wrong_cut(r, said, "an axis, a colon and the number of a dimension are expected");
+    if (!none && (!colon || !ckpt__parse_i64(of.data, of.size, &dim) || dim < 0 || dim > CKPT__NDIM_MAX))
+        return wrong_cut(r, said, "an axis, a colon, and the number of a dimension or 'none' are expected");
     if (cut->axis == r->d->mesh.count)
         return wrong_cut(r, said, "the mesh has no such axis");
-    for (size_t i = 0; i < rule->count; i++)
-        if (rule->cuts[i].axis == cut->axis)
-            return wrong_cut(r, said, "an axis cuts a tensor once");
+    if (rule->named >> cut->axis & 1)
+        return wrong_cut(r, said, "an axis cuts a tensor once");
     cut->dim = (uint32_t)dim;
-    rule->count++;
+    rule->named |= 1u << cut->axis;
+    rule->count += !none;
     return CKPT_OK;
 }
 
-/* "GLOB=tp:0,dp:0", or "GLOB=": nothing cuts it. */
+/* "GLOB=tp:0,dp:0" */
 static ckpt_status read_rule(const ruling *r, const char *said, ckpt__mesh_rule *rule)
 {
     const char *equals = strrchr(said, '=');
@@ -135,12 +139,12 @@ static ckpt_status read_rule(const ruling *r, const char *said, ckpt__mesh_rule 
         return no_memory(r);
     ckpt_status status = CKPT_OK;
     rule->cuts = cuts;
-    for (const char *at = equals + 1; status == CKPT_OK && *at;) {
+    for (const char *at = equals + 1; status == CKPT_OK;) {
         const size_t n = strcspn(at, ",");
-        if (rule->count == r->d->mesh.count)
-            return wrong_cut(r, said, "it has more cuts than the mesh has axes");
-        status = read_cut(r, said, (ckpt_str){at, n}, rule, &cuts[rule->count]);
-        at += n + (at[n] == ',');
+        status = read_cut(r, said, (ckpt_str){at, n}, rule, &cuts[rule->count]); /* at most one for each axis */
+        if (!at[n])
+            break;
+        at += n + 1;
     }
     return status;
 }
@@ -148,7 +152,7 @@ static ckpt_status read_rule(const ruling *r, const char *said, ckpt__mesh_rule 
 static ckpt_status read_rules(ruling *r)
 {
     const ckpt__migration *m = r->m;
-    const size_t said = m->options.cut_count, shards = r->layout ? ckpt__layout_shard_count(r->layout, r->side) : 0;
+    const size_t said = m->options.cut_count, shards = r->shards;
     r->d->rules = ckpt__arena_array(r->d->arena, said + shards + 1, sizeof *r->d->rules);
     if (!r->d->rules)
         return no_memory(r);
@@ -165,7 +169,7 @@ static ckpt_status read_rules(ruling *r)
     return status;
 }
 
-/* ---- axes that no rule names */
+/* ---- axes that a rule does not name */
 
 /* FSDP2 cuts the rows of each parameter, and what is behind tensor parallelism of it: by such an axis, where nothing else is said. */
 static bool cuts_rows(ckpt_str axis)
@@ -184,39 +188,44 @@ static ckpt_status refuse_axis(const ruling *r, ckpt_str axis)
         (int)axis.size, axis.data, (int)axis.size, axis.data);
 }
 
-/* Behind the rule's own cuts those of the axes. */
-static bool add_rows(const ruling *r, const size_t *axes, size_t count, ckpt__mesh_rule *rule)
+/* Of each axis that cuts something the layout or a --cut says what. */
+static ckpt_status check_axes(const ruling *r)
 {
-    ckpt__rank_cut *cuts = ckpt__arena_array(r->d->arena, rule->count + count + 1, sizeof *cuts);
+    const ckpt__meshed *d = r->d;
+    unsigned named = 0;
+    for (size_t i = 0; i < r->m->options.cut_count; i++)
+        named |= d->rules[i].named;
+    for (size_t a = 0; a < d->mesh.count && !r->shards; a++) {
+        const ckpt_str name = d->mesh.axes[a].name;
+        if (d->mesh.axes[a].size > 1 && !(named >> a & 1) && !cuts_rows(name) && !ckpt__str_is(name, "dp_replicate"))
+            return refuse_axis(r, name);
+    }
+    return CKPT_OK;
+}
+
+/* Behind the rule's own cuts those of the rows, by the axes that it does not name. */
+static bool add_rows(const ruling *r, ckpt__mesh_rule *rule)
+{
+    ckpt__rank_cut *cuts = ckpt__arena_array(r->d->arena, CKPT__MESH_AXES + 1, sizeof *cuts);
     if (!cuts)
         return false;
     if (rule->count)
         memcpy(cuts, rule->cuts, rule->count * sizeof *cuts);
-    for (size_t i = 0; i < count; i++)
-        cuts[rule->count + i] = (ckpt__rank_cut){.axis = axes[i], .groups = 1};
+    for (size_t a = 0; a < r->d->mesh.count; a++)
+        if (cuts_rows(r->d->mesh.axes[a].name) && !(rule->named >> a & 1))
+            cuts[rule->count++] = (ckpt__rank_cut){.axis = a, .groups = 1};
     rule->cuts = cuts;
-    rule->count += count;
     return true;
 }
 
-static ckpt_status default_axes(const ruling *r)
+/* The entries of a layout say all, and so does a layout of the tensors that none of them has. */
+static ckpt_status default_rows(const ruling *r)
 {
-    const ckpt__meshed *d = r->d;
-    size_t rows[CKPT__MESH_AXES], count = 0;
-    for (size_t a = 0; a < d->mesh.count; a++) {
-        bool named = d->mesh.axes[a].size == 1 || ckpt__str_is(d->mesh.axes[a].name, "dp_replicate");
-        for (size_t i = 0; i < d->rule_count; i++)
-            for (size_t k = 0; k < d->rules[i].count; k++)
-                named = named || d->rules[i].cuts[k].axis == a;
-        if (!named && !cuts_rows(d->mesh.axes[a].name))
-            return refuse_axis(r, d->mesh.axes[a].name);
-        if (!named)
-            rows[count++] = a;
-    }
-    bool fine = add_rows(r, rows, count, &r->d->none);
-    for (size_t i = 0; fine && i < d->rule_count; i++)
-        fine = add_rows(r, rows, count, &r->d->rules[i]);
-    return fine ? CKPT_OK : no_memory(r);
+    ckpt_status status = check_axes(r);
+    bool fine = r->shards || add_rows(r, &r->d->none);
+    for (size_t i = 0; fine && i < r->m->options.cut_count; i++)
+        fine = add_rows(r, &r->d->rules[i]);
+    return fine || status < 0 ? status : no_memory(r);
 }
 
 /* ---- tensors */
@@ -344,7 +353,7 @@ static ckpt_status rule_all(ruling *r)
     r->by_name = ckpt__hash_new(d->tensor_count);
     ckpt_status status = d->rule_of && r->by_name ? read_rules(r) : no_memory(r);
     if (status == CKPT_OK)
-        status = default_axes(r);
+        status = default_rows(r);
     if (status == CKPT_OK)
         status = find_weights(r);
     for (size_t i = 0; status == CKPT_OK && i < d->tensor_count; i++)

@@ -14,7 +14,9 @@ typedef struct ckpt__mesh_rule {
     const char *glob; /* of --cut, in the arena; NULL: it is the layout's entry */
     size_t shard;     /* its number there */
     const ckpt__rank_cut *cuts;
-    size_t count, used; /* tensors that it has cut */
+    size_t count;
+    unsigned named; /* of --cut: a bit for each axis that it names */
+    size_t used;    /* tensors that it is the first of */
 } ckpt__mesh_rule;
 
 /* What is known of the ranks. In the migration, owned; NULL until something asks. */

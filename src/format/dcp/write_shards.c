@@ -76,6 +76,19 @@ static bool take_box(const writing *w, size_t number, size_t k, uint32_t rank, i
     return true;
 }
 
+/* Ranks up to the last one that has something. A rank before that has a file without tensors: the files are numbered. */
+static uint32_t ranks_with_files(const writing *w)
+{
+    uint32_t ranks = 1;
+    for (size_t i = 0; i < w->q->count; i++) {
+        const ckpt__dcp_share *s = &w->shares[i];
+        for (size_t k = 0; k < (s->cut ? s->cut->count : 1); k++)
+            if (s->writers[k] >= ranks && !(s->cut && ckpt__dcp_box_is_empty(s->cut, k)))
+                ranks = s->writers[k] + 1;
+    }
+    return ranks;
+}
+
 static ckpt_status find_items(writing *w, uint32_t rank)
 {
     w->count = 0;
@@ -173,10 +186,11 @@ ckpt_status ckpt__dcp_write_shards(const ckpt__write_request *q, const ckpt__dcp
     ckpt_status status = w.items ? check_dtypes(&w) : no_memory(&w);
     if (status == CKPT_OK)
         status = share_out(&w);
-    for (uint32_t r = 0; status == CKPT_OK && r < ranks->count; r++) {
+    const uint32_t count = status == CKPT_OK ? ranks_with_files(&w) : 0;
+    for (uint32_t r = 0; status == CKPT_OK && r < count; r++) {
         status = find_items(&w, r);
-        if (status < 0 || (w.count == 0 && r > 0))
-            continue;
+        if (status < 0)
+            break;
         files[r] = ckpt__recipe_new();
         status = files[r] ? put_file(&w, files[r]) : no_memory(&w);
     }
