@@ -28,8 +28,6 @@ ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, 
                                ckpt_error *err);
 void ckpt__layout_free(ckpt__layout *layout);
 const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side); /* 0 or 1: its name */
-/* What files of ranks would need and no rule of this version does (mesh, stages, shard, flat); NULL: it has nothing of it. */
-const char *ckpt__layout_for_ranks(const ckpt__layout *layout);
 
 /* A tensor of the source, by its name in its program. Borrowed. */
 typedef struct ckpt__layout_name {

@@ -29,7 +29,7 @@ void ckpt__layout_wrong(ckpt__layout_reading *r, const ckpt__yaml_node *at, cons
 
 /* ---- parts that several keys have */
 
-static ckpt_str keep(ckpt__layout_reading *r, ckpt_str text)
+ckpt_str ckpt__layout_keep(ckpt__layout_reading *r, ckpt_str text)
 {
     ckpt_str kept = ckpt__arena_str(r->layout->arena, text.data, text.size);
     if (!kept.data)
@@ -122,7 +122,7 @@ bool ckpt__layout_read_dim(ckpt__layout_reading *r, const ckpt__yaml_node *n, ui
     return false;
 }
 
-static bool read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
+bool ckpt__layout_read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 {
     if (n && (n->kind != CKPT__YAML_SCALAR || (!ckpt__str_is(n->text, "true") && !ckpt__str_is(n->text, "false"))))
         ckpt__layout_wrong(r, n, "true or false is expected");
@@ -131,7 +131,7 @@ static bool read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 /* ---- sides */
 
-static const ckpt__yaml_node *on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side)
+const ckpt__yaml_node *ckpt__layout_on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side)
 {
     for (size_t i = 0; i < map->count; i++)
         if (ckpt__str_equal(map->keys[i]->text, layout->sides[side]))
@@ -155,7 +155,7 @@ static void read_sides(ckpt__layout_reading *r, const ckpt__yaml_node *root)
         if (name->kind != CKPT__YAML_SCALAR || !ckpt__formula_is_name(name->text) || taken)
             ckpt__layout_wrong(r, name, "the name of a side is a letter or _, and then letters, digits and _%s",
                                taken ? "; a rule has this word as a key" : "");
-        r->layout->sides[i] = keep(r, name->text);
+        r->layout->sides[i] = ckpt__layout_keep(r, name->text);
     }
     if (ckpt__str_equal(r->layout->sides[0], r->layout->sides[1]))
         ckpt__layout_wrong(r, n, "both sides have one name");
@@ -169,14 +169,14 @@ static void read_var_shape(ckpt__layout_reading *r, const ckpt__yaml_node *n, ck
     if (!ckpt__layout_read_map(r, n, "the variable", known))
         return;
     for (unsigned side = 0; side < 2; side++) {
-        const ckpt__yaml_node *at = on_side(r->layout, n, side);
+        const ckpt__yaml_node *at = ckpt__layout_on_side(r->layout, n, side);
         if (!at)
             continue;
         if (at->kind != CKPT__YAML_LIST || at->count != 2 || at->items[0]->kind != CKPT__YAML_SCALAR) {
             ckpt__layout_wrong(r, at, "[name of a tensor, number of a dimension] is expected");
             continue;
         }
-        v->tensor[side] = keep(r, at->items[0]->text);
+        v->tensor[side] = ckpt__layout_keep(r, at->items[0]->text);
         ckpt__layout_read_dim(r, at->items[1], &v->dim[side]);
     }
 }
@@ -201,7 +201,7 @@ static void read_vars(ckpt__layout_reading *r, const ckpt__yaml_node *n)
         if (!ckpt__formula_is_name(n->keys[i]->text) || ckpt__str_is(n->keys[i]->text, "given"))
             ckpt__layout_wrong(r, n->keys[i],
                                "the name of a variable is a letter or _, and then letters, digits and _; not 'given'");
-        v->name = keep(r, n->keys[i]->text);
+        v->name = ckpt__layout_keep(r, n->keys[i]->text);
         if (value->kind == CKPT__YAML_MAP)
             read_var_shape(r, value, v);
         else if (value->kind == CKPT__YAML_SCALAR && ckpt__str_is(value->text, "given"))
@@ -229,7 +229,7 @@ static void read_form(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__n
     }
 }
 
-static void read_forms(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rule_names *out)
+void ckpt__layout_read_names(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rule_names *out)
 {
     const bool list = n->kind == CKPT__YAML_LIST;
     const size_t count = list ? n->count : 1;
@@ -320,17 +320,17 @@ static void read_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__l
     if (!ckpt__layout_read_map(r, n, "the rule", known))
         return;
     for (unsigned side = 0; side < 2; side++) {
-        const ckpt__yaml_node *names = on_side(r->layout, n, side);
+        const ckpt__yaml_node *names = ckpt__layout_on_side(r->layout, n, side);
         if (names)
-            read_forms(r, names, &rule->side[side]);
+            ckpt__layout_read_names(r, names, &rule->side[side]);
     }
     const ckpt__yaml_node *steps = ckpt__yaml_get(n, "steps"), *shape = ckpt__yaml_get(n, "shape");
     if (steps)
         ckpt__layout_read_steps(r, steps, rule);
     if (shape)
         ckpt__layout_read_formulas(r, shape, "sizes", 1, &rule->shape, &rule->shape_count);
-    rule->optional = read_flag(r, ckpt__yaml_get(n, "optional"));
-    rule->drops = read_flag(r, ckpt__yaml_get(n, "drop"));
+    rule->optional = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "optional"));
+    rule->drops = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "drop"));
     if (r->wrong == before && r->status == CKPT_OK)
         check_rule(r, n, rule);
 }
@@ -357,7 +357,8 @@ static void read_tie(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__la
     const char *const known[] = {r->layout->sides[0].data, r->layout->sides[1].data, "of", NULL};
     if (!ckpt__layout_read_map(r, n, "the tie", known))
         return;
-    const ckpt__yaml_node *of = ckpt__yaml_get(n, "of"), *a = on_side(r->layout, n, 0), *b = on_side(r->layout, n, 1);
+    const ckpt__yaml_node *of = ckpt__yaml_get(n, "of"), *a = ckpt__layout_on_side(r->layout, n, 0),
+                          *b = ckpt__layout_on_side(r->layout, n, 1);
     const ckpt__yaml_node *name = a ? a : b;
     tie->line = n->line;
     tie->column = n->column;
@@ -367,8 +368,8 @@ static void read_tie(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__la
         ckpt__layout_wrong(r, n, "a tie has the name of a tensor of one side, and 'of', the name of another one there");
         return;
     }
-    tie->name = keep(r, name->text);
-    tie->of = keep(r, of->text);
+    tie->name = ckpt__layout_keep(r, name->text);
+    tie->of = ckpt__layout_keep(r, of->text);
 }
 
 static void read_ties(ckpt__layout_reading *r, const ckpt__yaml_node *n)
@@ -393,9 +394,7 @@ static void read_ties(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
 {
-    static const char *const known[] = {"layout", "about",  "sides", "vars", "rules",     "ties",
-                                        "mesh",   "stages", "shard", "flat", "replicate", NULL};
-    static const char *const for_ranks[] = {"mesh", "stages", "shard", "flat", "replicate"};
+    static const char *const known[] = {"layout", "about", "sides", "vars", "rules", "ties", "ranks", NULL};
     if (!ckpt__layout_read_map(r, root, "the document", known))
         return;
     const ckpt__yaml_node *version = ckpt__yaml_get(root, "layout"), *about = ckpt__yaml_get(root, "about");
@@ -403,9 +402,6 @@ static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
         ckpt__layout_wrong(r, version ? version : root, "'layout: 1' is expected: the version of this language");
     if (about && about->kind != CKPT__YAML_SCALAR)
         ckpt__layout_wrong(r, about, "'about' is %s, and a text is expected", ckpt__yaml_kind_name(about->kind));
-    for (size_t i = 0; i < sizeof for_ranks / sizeof *for_ranks; i++)
-        if (ckpt__yaml_get(root, for_ranks[i]) && !r->layout->for_ranks)
-            r->layout->for_ranks = for_ranks[i];
     const size_t before = r->wrong;
     read_sides(r, root);
     if (r->wrong > before || r->status < 0)
@@ -413,6 +409,7 @@ static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
     read_vars(r, ckpt__yaml_get(root, "vars"));
     read_rules(r, root);
     read_ties(r, ckpt__yaml_get(root, "ties"));
+    ckpt__layout_read_ranks(r, ckpt__yaml_get(root, "ranks"));
 }
 
 ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, ckpt_report *report, ckpt__layout **out,
@@ -452,11 +449,6 @@ void ckpt__layout_free(ckpt__layout *layout)
 const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side)
 {
     return layout->sides[side].data;
-}
-
-const char *ckpt__layout_for_ranks(const ckpt__layout *layout)
-{
-    return layout->for_ranks;
 }
 
 bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule)

@@ -7,6 +7,7 @@
 #include "anatomy/part.h"
 #include "format/table.h"
 #include "io/sink_left.h"
+#include "migrate/mesh.h"
 #include "migrate/out.h"
 #include "migrate/shards.h"
 #include "migrate/torch.h"
@@ -203,6 +204,8 @@ ckpt_status ckpt__migrate_open(ckpt__migration *m, ckpt_error *err)
         status = open_source(m, err);
     if (status == CKPT_OK)
         status = find_format(m, err);
+    if (status == CKPT_OK)
+        status = ckpt__mesh_ask(m, err);
     if (status == CKPT_OK)
         status = check_paths(m, err);
     if (status == CKPT_OK && m->options.map_location)
