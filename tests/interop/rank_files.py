@@ -375,6 +375,35 @@ SHARD = """
 """
 
 
+def own_optimizer(top):
+    """Moments in dicts that are no optimizer of torch's, in a pipeline: tensors have the names of their files, and keys get the layers' numbers."""
+    folder, out = os.path.join(top, "own"), os.path.join(top, "own.pt")
+    os.makedirs(folder)
+    g = torch.Generator().manual_seed(5)
+    whole = {d: {f"layers.{i}.{n}": torch.randn(4, 4, generator=g) for i in range(4) for n in ("a", "b")} for d in ("params", "m", "v")}
+    for pp in range(2):
+        for tp in range(2):
+            own = {d: {f"layers.{i}.{n}": whole[d][f"layers.{i + 2 * pp}.{n}"][slice(2 * tp, 2 * tp + 2) if n == "a" else slice(None)].clone()
+                       for i in range(2) for n in ("a", "b")} for d in whole}
+            torch.save({**own, "t": 5, "seed": 2 * pp + tp}, os.path.join(folder, f"{pp}-{tp}.pt"))
+    layout = write(os.path.join(top, "own.yaml"), """layout: 1
+sides: [mine]
+ranks:
+  mine:
+    mesh: {pp: 2, tp: 2}
+    files: <pp>-<tp>.pt
+    stages: {axis: pp, local: true, layers: "layers.<i>.<r:rest>"}
+    own: [seed]
+    shard:
+    - {name: "<dict:word>.layers.<i>.a", cuts: [{axis: tp, dim: 0}]}
+    - {name: "<dict:word>.layers.<i>.b", cuts: []}
+""")
+    migrate("--layout", layout, "--to", "torch", folder, out)
+    got = torch.load(out, weights_only=True)
+    check(got["t"] == 5 and [got[f"rank_{r}"]["seed"] for r in range(4)] == [0, 1, 2, 3], got.keys())
+    check(all(list(got[d]) == list(whole[d]) and all(torch.equal(got[d][n], t) for n, t in whole[d].items()) for d in whole), "its moments")
+
+
 def megatron(top):
     """A folder as Megatron-LM wrote it before torch_dist, of two tensor parallel ranks and two stages: what a layout makes of it is what the reader
     of that format makes of it."""
@@ -480,6 +509,7 @@ ranks:
         said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
         check("the order or the padding is another one" in said, said)
         megatron(top)
+        own_optimizer(top)
     print(f"{checks} passed, 0 failed")
 
 
