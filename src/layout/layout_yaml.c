@@ -133,7 +133,7 @@ bool ckpt__layout_read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 const ckpt__yaml_node *ckpt__layout_on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side)
 {
-    for (size_t i = 0; i < map->count; i++)
+    for (size_t i = 0; layout->sides[side].data && i < map->count; i++)
         if (ckpt__str_equal(map->keys[i]->text, layout->sides[side]))
             return map->items[i];
     return NULL;
@@ -143,11 +143,12 @@ static void read_sides(ckpt__layout_reading *r, const ckpt__yaml_node *root)
 {
     static const char *const words[] = {"steps", "optional", "drop", "shape", "of", NULL};
     const ckpt__yaml_node *n = ckpt__yaml_get(root, "sides");
-    if (!n || n->kind != CKPT__YAML_LIST || n->count != 2) {
-        ckpt__layout_wrong(r, n ? n : root, "'sides' is expected, a list of two names: [hf, mine]");
+    if (!n || n->kind != CKPT__YAML_LIST || n->count == 0 || n->count > 2) {
+        ckpt__layout_wrong(r, n ? n : root,
+                           "'sides' is expected, a list of two names: [hf, mine], or of one whose 'ranks' have files");
         return;
     }
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < n->count; i++) {
         const ckpt__yaml_node *name = n->items[i];
         bool taken = false;
         for (size_t k = 0; words[k]; k++)
@@ -157,7 +158,7 @@ static void read_sides(ckpt__layout_reading *r, const ckpt__yaml_node *root)
                                taken ? "; a rule has this word as a key" : "");
         r->layout->sides[i] = ckpt__layout_keep(r, name->text);
     }
-    if (ckpt__str_equal(r->layout->sides[0], r->layout->sides[1]))
+    if (n->count == 2 && ckpt__str_equal(r->layout->sides[0], r->layout->sides[1]))
         ckpt__layout_wrong(r, n, "both sides have one name");
 }
 
@@ -392,6 +393,20 @@ static void read_ties(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 /* ---- all of it */
 
+/* One side alone: names stay as they are, and files of ranks become one checkpoint. */
+static void check_alone(ckpt__layout_reading *r, const ckpt__yaml_node *root)
+{
+    const ckpt__yaml_node *rules = ckpt__yaml_get(root, "rules"), *ties = ckpt__yaml_get(root, "ties");
+    if (rules || ties)
+        ckpt__layout_wrong(r, rules ? rules : ties,
+                           "'%s' leads from one side to the other, and there is one side alone",
+                           rules ? "rules" : "ties");
+    if (!r->layout->ranks[0].said)
+        ckpt__layout_wrong(r, root, "a layout of one side has 'ranks', which say how its files are put together");
+    else if (!r->layout->ranks[0].files && r->wrong == 0)
+        ckpt__layout_wrong(r, root, "the 'ranks' of a layout of one side have 'files'");
+}
+
 static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
 {
     static const char *const known[] = {"layout", "about", "sides", "vars", "rules", "ties", "ranks", NULL};
@@ -407,9 +422,13 @@ static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
     if (r->wrong > before || r->status < 0)
         return; /* no rule could be read without them */
     read_vars(r, ckpt__yaml_get(root, "vars"));
-    read_rules(r, root);
-    read_ties(r, ckpt__yaml_get(root, "ties"));
+    if (r->layout->sides[1].data) {
+        read_rules(r, root);
+        read_ties(r, ckpt__yaml_get(root, "ties"));
+    }
     ckpt__layout_read_ranks(r, ckpt__yaml_get(root, "ranks"));
+    if (!r->layout->sides[1].data)
+        check_alone(r, root);
 }
 
 ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, ckpt_report *report, ckpt__layout **out,
@@ -444,6 +463,11 @@ void ckpt__layout_free(ckpt__layout *layout)
         return;
     ckpt__arena_free(layout->arena);
     free(layout);
+}
+
+const char *ckpt__layout_file(const ckpt__layout *layout)
+{
+    return layout->name;
 }
 
 const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side)

@@ -95,7 +95,7 @@ typedef struct ckpt__layout_tied {
 typedef struct ckpt__layout_axis {
     size_t line, column;
     ckpt_str name;
-    ckpt__formula size;
+    ckpt__formula size; /* count 0: the names of the files tell it */
 } ckpt__layout_axis;
 
 typedef struct ckpt__layout_cut {
@@ -126,6 +126,7 @@ typedef struct ckpt__layout_ranks {
     size_t axis_count;
     ckpt__layout_shard *shards;
     size_t shard_count;
+    struct ckpt__files_of_ranks *files; /* rank_files.h; NULL: none are said */
 } ckpt__layout_ranks;
 
 struct ckpt__layout {
@@ -168,6 +169,8 @@ ckpt_str ckpt__layout_keep(ckpt__layout_reading *r,
 const ckpt__yaml_node *ckpt__layout_on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side);
 /* ranks_yaml.c: the key `ranks`; NULL: there is none. */
 void ckpt__layout_read_ranks(ckpt__layout_reading *r, const ckpt__yaml_node *n);
+/* rank_files_yaml.c: what a side of `ranks` says of files; its mesh was read. */
+void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *side, ckpt__layout_ranks *ranks);
 /* The steps of a rule, whose names were read. */
 void ckpt__layout_read_steps(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule);
 /* How many tensors a stack of that shape is made of, behind the steps that follow it. CKPT_E_MISMATCH, CKPT_E_LIMIT: it is none. */

@@ -75,7 +75,13 @@ ckpt_status ckpt__layout_mesh(const ckpt__layout *layout, unsigned side, const c
         const ckpt__layout_axis *a = &r->axes[i];
         const size_t at = said ? ckpt__rank_mesh_axis(said, a->name) : 0;
         int64_t size = said && at < said->count ? said->axes[at].size : 0;
-        if (!said || at == said->count)
+        if ((!said || at == said->count) && !a->size.count)
+            status = ckpt__fail(
+                err, CKPT_E_ARGUMENT, layout->name,
+                "line %zu, column %zu: the size of the axis %.*s is left to the names of files, which are not "
+                "read here: say its size",
+                a->line, a->column, (int)(a->name.size < 60 ? a->name.size : 60), a->name.data);
+        else if (!said || at == said->count)
             status = eval(&e, a->line, a->column, &a->size, &size);
         out->axes[out->count++] = (ckpt__rank_axis){a->name, size};
     }

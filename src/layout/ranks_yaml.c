@@ -33,7 +33,8 @@ static void read_mesh(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__l
         a->name = ckpt__layout_keep(r, n->keys[i]->text);
         if (!ckpt__formula_is_name(n->keys[i]->text))
             ckpt__layout_wrong(r, n->keys[i], "the name of an axis is a letter or _, and then letters, digits and _");
-        ckpt__layout_read_formula(r, n->items[i], &a->size);
+        if (n->items[i]->kind != CKPT__YAML_SCALAR || !ckpt__str_is(n->items[i]->text, "files"))
+            ckpt__layout_read_formula(r, n->items[i], &a->size);
     }
 }
 
@@ -165,7 +166,7 @@ static void read_shards(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt_
 
 static void read_side(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_ranks *ranks)
 {
-    static const char *const known[] = {"mesh", "shard", NULL};
+    static const char *const known[] = {"mesh", "shard", "files", "replicate", "own", "stages", "flat", NULL};
     const size_t before = r->wrong;
     ranks->said = true;
     ranks->line = n->line;
@@ -177,6 +178,8 @@ static void read_side(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__l
         read_mesh(r, mesh, ranks);
     if (shard && (ranks->axis_count || r->wrong == before))
         read_shards(r, shard, ranks);
+    if (ranks->axis_count)
+        ckpt__layout_read_files(r, n, ranks);
 }
 
 void ckpt__layout_read_ranks(ckpt__layout_reading *r, const ckpt__yaml_node *n)

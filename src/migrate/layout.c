@@ -7,22 +7,22 @@
 
 /* ---- the file */
 
-static ckpt_status read_layout(ckpt__laying *l)
+ckpt_status ckpt__migrate_read_layout(ckpt__migration *m, ckpt__layout **out, ckpt_error *err)
 {
-    const char *path = l->m->options.layout;
+    const char *path = m->options.layout;
     ckpt__source *s = NULL;
     char *text = NULL;
-    ckpt_status status = ckpt__source_open(path, &s, l->err);
+    ckpt_status status = ckpt__source_open(path, &s, err);
     if (status == CKPT_OK && s->directory)
-        status = ckpt__fail(l->err, CKPT_E_ARGUMENT, path, "it is a directory, and a layout is a file");
+        status = ckpt__fail(err, CKPT_E_ARGUMENT, path, "it is a directory, and a layout is a file");
     if (status == CKPT_OK && s->files[0].size > CKPT__LAYOUT_SIZE)
-        status = ckpt__fail(l->err, CKPT_E_LIMIT, path, "a layout has at most %d bytes", (int)CKPT__LAYOUT_SIZE);
+        status = ckpt__fail(err, CKPT_E_LIMIT, path, "a layout has at most %d bytes", (int)CKPT__LAYOUT_SIZE);
     if (status == CKPT_OK && !(text = malloc((size_t)s->files[0].size + 1)))
-        status = ckpt__fail_memory(l->err, path, s->files[0].size);
+        status = ckpt__fail_memory(err, path, s->files[0].size);
     if (status == CKPT_OK)
-        status = ckpt__source_read(s, 0, 0, text, (size_t)s->files[0].size, l->err);
+        status = ckpt__source_read(s, 0, 0, text, (size_t)s->files[0].size, err);
     if (status == CKPT_OK)
-        status = ckpt__layout_parse(text, (size_t)s->files[0].size, path, l->m->report, &l->layout, l->err);
+        status = ckpt__layout_parse(text, (size_t)s->files[0].size, path, m->report, out, err);
     free(text);
     ckpt__source_close(s);
     return status;
@@ -268,7 +268,7 @@ static ckpt_status become_canonical(ckpt__laying *l)
 
 static ckpt_status lay_out(ckpt__laying *l)
 {
-    ckpt_status status = read_layout(l);
+    ckpt_status status = ckpt__migrate_read_layout(l->m, &l->layout, l->err);
     if (status == CKPT_OK)
         status = check_named(l);
     if (status == CKPT_OK)

@@ -38,6 +38,10 @@ typedef struct ckpt__laying {
     ckpt_error *err;
 } ckpt__laying;
 
+/* The file of --layout, read. */
+ckpt_status ckpt__migrate_read_layout(ckpt__migration *m, ckpt__layout **out, ckpt_error *err);
+/* open: where the source is files of ranks of a side of the layout, m->reader has them put together; else it stays NULL (ranks.c). */
+ckpt_status ckpt__migrate_open_ranks(ckpt__migration *m, ckpt_error *err);
 /* rewrite: after the tree is what goes along, before anything is named for the target. */
 ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err);
 

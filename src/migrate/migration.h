@@ -26,6 +26,7 @@
  *   layout_states.c    --layout: what belongs to each of them goes along
  *   layout_groups.c    --layout: the parameters of the optimizer's groups
  *   layout_pieces.c    --layout: tensors as pieces, and pieces as tensors
+ *   ranks.c            --layout: files of ranks that it says how to put together
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
  *   ledger.c           what becomes of each tensor, and why; rows by their names (ledger.h)

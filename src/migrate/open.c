@@ -7,6 +7,7 @@
 #include "anatomy/part.h"
 #include "format/table.h"
 #include "io/sink_left.h"
+#include "migrate/layout.h"
 #include "migrate/mesh.h"
 #include "migrate/out.h"
 #include "migrate/shards.h"
@@ -170,7 +171,9 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
                                    .also = m->options.also,
                                    .also_count = m->options.also_count,
                                    .salvage = m->options.salvage};
-    ckpt_status status = ckpt_reader_open(m->src, &reading, &m->reader, err);
+    ckpt_status status = ckpt__migrate_open_ranks(m, err);
+    if (status == CKPT_OK && !m->reader)
+        status = ckpt_reader_open(m->src, &reading, &m->reader, err);
     if (status < 0)
         return status;
     m->from = m->reader->index;
