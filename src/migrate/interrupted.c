@@ -215,7 +215,7 @@ ckpt_status ckpt__interrupted_take(ckpt__out *w, ckpt__sink *folder, uint64_t *b
 ckpt_status ckpt__interrupted_record(const ckpt__out *w, ckpt__sink *folder, const ckpt__out_file *f)
 {
     ckpt__buf more = {0};
-    if (!ckpt__sink_journal(folder))
+    if (!ckpt__sink_journal(folder) || f->list) /* each run makes its lists anew */
         return CKPT_OK;
     ckpt__bytes_say(w->bytes, f->recipe, &more);
     ckpt_status status = more.failed ? ckpt__migration_no_memory(w->err) : CKPT_OK;

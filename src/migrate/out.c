@@ -443,8 +443,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
         shard *s = &w->files[i];
-        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        size_t turns = 0;
+        if (folder)
+            status = ckpt__turns_count(w, i, &turns);
         n = turns > 1 ? turns : 1;
+        if (status < 0)
+            break;
         if (turns > 1)
             status = ckpt__write_turns(w, i, n, folder, payload);
         else if (!s->taken) {

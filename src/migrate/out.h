@@ -22,7 +22,8 @@ typedef struct ckpt__out_file {
     uint32_t crc;               /* CRC-32 of the file's bytes, once they are written: of all but `text` */
     bool taken;                 /* an interrupted run has written it, and it was read back */
     struct ckpt__manifest
-        *list; /* in the arena of m->index: `text` is made anew when its turn comes (to_run.c); NULL: it is not */
+        *list; /* in the arena of m->index: `text` is made anew when its turn comes, and by each run that goes on
+                                  * (to_run.c); NULL: it is not */
 } ckpt__out_file;
 
 /* All files of the target, in the order in which they are written. */
@@ -124,7 +125,7 @@ void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status
 /* ---- turns.c */
 
 /* How many files from `first` on are written by turns, since they have ranges of the same tensors; 0: that one has none. */
-size_t ckpt__turns_count(const ckpt__out *w, size_t first);
+ckpt_status ckpt__turns_count(const ckpt__out *w, size_t first, size_t *count);
 ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
                               const ckpt__payload *payload);
 /* ---- to_llmc.c */
