@@ -61,6 +61,7 @@
  *   out.c              writing a file, or a directory of shards (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
+ *   bytes_slices.c     what conversions cost of tensors that files have in ranges
  *   bytes_kept.c       what of that another run has to know
  *   digest.c           is a migration the same as another one?
  *   interrupted.c      going on with what an interrupted run has left, by its journal

@@ -57,8 +57,8 @@ ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, c
 /* How often the run, with so much memory for its buffers, decodes compressed storages. *out is to be freed in any case. */
 ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out,
                                ckpt_error *err);
-/* Can another run go on between two files? Not where values that are converted lie in ranges of several files: what became of them is
- * counted tensor by tensor. */
+/* Can another run go on between two files? Not where two files have ranges that overlap in part, of values that are converted: what
+ * became of them is counted for each range. */
 bool ckpt__bytes_stops(const ckpt__bytes *b);
 /* What a run that goes on has to know of a file that was just written, for the journal; and takes it in place of reading it.
  * *understood: false where it is no such text. last: it is of the file that was written last of all. */
