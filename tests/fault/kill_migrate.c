@@ -43,10 +43,13 @@ typedef struct target {
     bool of_directory; /* its source is the directory */
 } target;
 
-static const target targets[] = {
-    {"dcp for four ranks", "dcp", "4", false},           {"universal", "universal", "", false},
-    {"shards for transformers", "hf", "", false},        {"a run of three ranks", "ckpt-run", "3", false},
-    {"the same files, converted", "same", "cast", true}, {"a copy of the same files", "same", "", true}};
+static const target targets[] = {{"dcp for four ranks", "dcp", "4", false},
+                                 {"universal", "universal", "", false},
+                                 {"shards for transformers", "hf", "", false},
+                                 {"a run of three ranks", "ckpt-run", "3", false},
+                                 {"the same files, converted", "same", "cast", true},
+                                 {"a copy of the same files", "same", "", true},
+                                 {"dcp for three ranks, converted", "dcp", "3 cast", false}};
 
 static int child(char **argv)
 {
