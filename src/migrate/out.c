@@ -430,11 +430,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    char digest[CKPT__SHA256_TEXT];
+    ckpt__known_by by = {.digest = ""};
     uint64_t there = 0, all = m->total / (m->options.verify ? 2 : 1);
-    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, digest) : CKPT_OK;
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, &by) : CKPT_OK;
     if (status == CKPT_OK && ckpt__is_folder(m))
         status = ckpt__sink_directory(m->dst, &options, &folder, w->err);
+    ckpt__buf_free(&by.of);
     if (status == CKPT_OK && folder)
         status = ckpt__interrupted_take(w, folder, &there);
     if (status == CKPT_OK && folder)

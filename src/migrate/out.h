@@ -106,13 +106,29 @@ ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value 
 
 /* ---- digest.c */
 
-/* Of the source's files, of the options, and of the plan: two migrations of one digest write the same files. As hexadecimal digits. */
-ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT]);
+/* Of the source's files, of the options, and of the plan: two migrations of one digest write the same files. As hexadecimal digits.
+ * of: words that say what it is of, one by one: "source=DIGEST copied=DIGEST version=0.2.0", and the options. */
+ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT], ckpt__buf *of);
+
+/* ---- digest_options.c */
+
+/* Behind what is there: the options that decide on the target, as words. Where memory is short the buffer has failed. */
+void ckpt__options_say(const ckpt__migration *m, ckpt__buf *out);
+/* The value of such a word; data NULL: it is not there. */
+ckpt_str ckpt__options_word(const char *words, const char *name);
+/* How many options differ, and behind what is there which they are: "--cast (not given then, '*=bfloat16' now)". */
+size_t ckpt__options_differ(const char *then, const char *now, ckpt__buf *out);
 
 /* ---- interrupted.c: a run goes on with what an interrupted one has left, by its journal (io/journal.h) */
 
-/* Before the directory is opened: options->journal, whose text is `digest`. */
-ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, char digest[CKPT__SHA256_TEXT]);
+/* What this run would be known by. */
+typedef struct ckpt__known_by {
+    char digest[CKPT__SHA256_TEXT]; /* "": no journal is kept */
+    ckpt__buf of;                   /* owned */
+} ckpt__known_by;
+/* Before the directory is opened, which borrows it: options->journal. CKPT_E_EXISTS: an interrupted run of other options has finished files
+ * that would be lost. *by is to be freed in any case. */
+ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, ckpt__known_by *by);
 /* What a dry run says of it. */
 ckpt_status ckpt__interrupted_tell(ckpt__out *w);
 /* Once it is open: the finished files are read back, and are `taken`. *bytes: theirs. */

@@ -463,10 +463,18 @@ static void change_things(const target *t)
         report(false, "set up");
         return;
     }
-    /* other options: the target differs */
-    bool good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "cast", -1, false, &r) == 0 &&
-                has_said("journal-stale") && !has_said("journal-resumed") && names_in(p.out, "x") == 0;
-    snprintf(text, sizeof text, "%s: with other options it starts anew, says so, and what was left is gone", t->name);
+    /* other options: what is finished would be lost */
+    bool good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "cast", -1, false, &r) == 17 &&
+                !has_said("journal-stale") && !has_said("journal-resumed") && names_in(p.out, "x") == 2 &&
+                migrate(t, p.src, p.dst, "", -1, false, &r) == 0 && has_said("journal-resumed") && whole_again(&p) &&
+                are_kept(&f, p.dst);
+    snprintf(text, sizeof text, "%s: with other options it stops, and the first ones go on all the same", t->name);
+    report(good, text);
+
+    good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "cast anew", -1, false, &r) == 0 &&
+           has_said("journal-stale") && !has_said("journal-resumed") && names_in(p.out, "x") == 0;
+    snprintf(text, sizeof text, "%s: with other options --no-resume starts anew, says so, and what was left is gone",
+             t->name);
     report(good, text);
 
     good = leave_some(t, &p, &f, &stop) && migrate(t, p.src, p.dst, "anew", -1, false, &r) == 0 &&
@@ -479,7 +487,7 @@ static void change_things(const target *t)
     static finished after;
     look_at_journal(p.out, &after);
     good = good && after.n == f.n && names_in(p.out, "x") == 2 &&
-           migrate(t, p.src, p.dst, "dry cast", -1, false, &r) == 0 && has_said("journal-stale") &&
+           migrate(t, p.src, p.dst, "dry cast", -1, false, &r) == 0 && has_said("journal-other") &&
            names_in(p.out, "x") == 2;
     good = good && migrate(t, p.src, p.dst, "verify", -1, false, &r) == 0 && has_said("journal-resumed") &&
            whole_again(&p) && are_kept(&f, p.dst);

@@ -1,6 +1,7 @@
 /* test_migrate_journal.c - migrations that are cancelled again and again end with the same bytes and the same findings as one that is
  * not; and what is wrong with the source is found, though each run reads a part of it. tests/fault/kill_migrate has the kills. */
 #include <ckpt/ckpt.h>
+#include <fcntl.h>
 #include <math.h>
 
 #include "../runner.h"
@@ -243,6 +244,141 @@ START_TEST(what_was_not_compared_is_compared)
 }
 END_TEST
 
+/* ---- other options, and other sources */
+
+typedef struct change {
+    const char *word; /* that its message has */
+    void (*make)(ckpt_migrate_options *o);
+} change;
+
+static const char *const half[] = {"*=float16"}, *const long_list[] = {"a.very.long.name.that.no.tensor.has.at.all.1",
+                                                                       "a.very.long.name.that.no.tensor.has.at.all.2"};
+static void change_cast(ckpt_migrate_options *o)
+{
+    o->cast = half;
+    o->cast_count = 1;
+}
+static void change_world(ckpt_migrate_options *o)
+{
+    o->target_world = 5;
+}
+static void change_target(ckpt_migrate_options *o)
+{
+    o->to = "dcp-hf";
+}
+static void change_drop(ckpt_migrate_options *o)
+{
+    o->drop = long_list;
+    o->drop_count = 2;
+    o->allow_unused = true;
+}
+static void change_weights(ckpt_migrate_options *o)
+{
+    o->weights_only = true;
+}
+static void change_optimizer(ckpt_migrate_options *o)
+{
+    o->optimizer = CKPT_OPTIMIZER_FUSED;
+}
+static void change_prefix(ckpt_migrate_options *o)
+{
+    o->add_prefix = "net, work.";
+}
+static void change_many(ckpt_migrate_options *o)
+{
+    change_cast(o);
+    change_world(o);
+    change_weights(o);
+    change_prefix(o);
+}
+
+static void leave_some(ckpt_migrate_options o, ckpt_report *r)
+{
+    ck_assert_int_eq(system("rm -rf out && mkdir out"), 0);
+    ck_assert_int_eq(migrate("a.safetensors", "out/x", &o, 60, r), CKPT_E_CANCELLED);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-kept"), 1);
+}
+
+START_TEST(other_options_are_named)
+{
+    static const change changes[] = {{"--cast (not given then, '*=float16' now)", change_cast},
+                                     {"--world ('8' then, '5' now)", change_world},
+                                     {"--to ('dcp' then, 'dcp-hf' now)", change_target},
+                                     {"--drop (not given then, a long one now)", change_drop},
+                                     {"--weights-only (not given then, 'yes' now)", change_weights},
+                                     {"--optimizer (not given then, 'fused' now)", change_optimizer},
+                                     {"--add-prefix (not given then, 'net, work.' now)", change_prefix},
+                                     {"'yes' now) and 1 more", change_many}};
+    ckpt_report *r = ckpt_report_new();
+    save("a.safetensors", ROWS, ROWS);
+    leave_some(options_of("dcp", 8), r);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        ckpt_migrate_options o = options_of("dcp", 8);
+        changes[i].make(&o);
+        for (int dry = 0; dry < 2; dry++) {
+            o.dry_run = dry;
+            ck_assert_int_eq(migrate("a.safetensors", "out/x", &o, 0, r), dry ? CKPT_OK : CKPT_E_EXISTS);
+            const ckpt_finding *f = ckpt_report_find(r, "journal-other", NULL);
+            ck_assert(!dry || (f && f->severity == CKPT_SEVERITY_WARNING));
+            const char *said = dry ? f->message : err.message;
+            ck_assert_msg(strstr(said, changes[i].word) && strstr(said, "--no-resume") && strstr(said, ".tmp-x."), "%s",
+                          said);
+            ck_assert_uint_eq(ckpt_report_count_code(r, "journal-stale"), 0);
+            ck_assert_int_eq(names_in("out"), 2);
+        }
+    }
+    /* those that change nothing of the target */
+    ckpt_migrate_options o = options_of("dcp", 8);
+    o.memory = (uint64_t)40 << 20;
+    o.verify = o.force = o.lossy = o.allow_unused = true;
+    ck_assert_msg(migrate("a.safetensors", "out/x", &o, 0, r) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-resumed"), 1);
+    ckpt_report_free(r);
+}
+END_TEST
+
+/* Options of files: another layout under the same name. A source that has changed starts anew, with whatever options. */
+START_TEST(what_they_name_may_change)
+{
+    static const char rules[] = "layout: 1\nsides: [a, b]\nrules:\n- {a: layers.<i>.weight, b: %s.<i>}\n";
+    ckpt_report *r = ckpt_report_new();
+    ckpt_migrate_options o = options_of("dcp", 8);
+    o.layout = "names.yaml";
+    save("a.safetensors", ROWS, ROWS);
+    FILE *f = fopen("names.yaml", "w");
+    ck_assert(f && fprintf(f, rules, "one") > 0 && fclose(f) == 0);
+    leave_some(o, r);
+    f = fopen("names.yaml", "w");
+    ck_assert(f && fprintf(f, rules, "two") > 0 && fclose(f) == 0);
+    ck_assert_int_eq(migrate("a.safetensors", "out/x", &o, 0, r), CKPT_E_EXISTS);
+    ck_assert_ptr_nonnull(strstr(err.message, "a file that one of them names"));
+    f = fopen("names.yaml", "w");
+    ck_assert(f && fprintf(f, rules, "one") > 0 && fclose(f) == 0);
+    ck_assert_int_eq(utimensat(AT_FDCWD, "a.safetensors", NULL, 0), 0);
+    o.target_world = 3;
+    ck_assert_msg(migrate("a.safetensors", "out/x", &o, 0, r) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-stale"), 1);
+    ck_assert_int_eq(names_in("out"), 1);
+    ckpt_report_free(r);
+}
+END_TEST
+
+/* A run that was interrupted before a file was finished has nothing to lose. */
+START_TEST(nothing_finished_is_no_loss)
+{
+    ckpt_report *r = ckpt_report_new();
+    ckpt_migrate_options o = options_of("dcp", 8);
+    save("a.safetensors", ROWS, ROWS);
+    leave_some(o, r);
+    ck_assert_int_eq(system("sed -i '/ file /d' out/.tmp-x.*.journal && grep -c . out/.tmp-x.*.journal | grep -qx 2"),
+                     0);
+    o.target_world = 3;
+    ck_assert_msg(migrate("a.safetensors", "out/x", &o, 0, r) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-stale"), 1);
+    ckpt_report_free(r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate journal");
@@ -253,6 +389,9 @@ int main(void)
     tcase_add_test(t, the_findings_are_the_same);
     tcase_add_test(t, the_findings_of_ranges_are_the_same);
     tcase_add_test(t, what_was_not_compared_is_compared);
+    tcase_add_test(t, other_options_are_named);
+    tcase_add_test(t, what_they_name_may_change);
+    tcase_add_test(t, nothing_finished_is_no_loss);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
