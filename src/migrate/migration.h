@@ -64,8 +64,10 @@
  *   out.c              writing a file, or a directory of shards (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
+ *   bytes_slices.c     what conversions cost of tensors that files have in ranges
  *   bytes_kept.c       what of that another run has to know
  *   digest.c           is a migration the same as another one?
+ *   digest_options.c   and which option is another?
  *   interrupted.c      going on with what an interrupted run has left, by its journal
  *   as_folder.c        --to same: a directory that its own program reads again
  *   same_shards.c      --to same: shards that stay away, and their index (same.h)

@@ -430,11 +430,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    char digest[CKPT__SHA256_TEXT];
+    ckpt__known_by by = {.digest = ""};
     uint64_t there = 0, all = m->total / (m->options.verify ? 2 : 1);
-    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, digest) : CKPT_OK;
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, &by) : CKPT_OK;
     if (status == CKPT_OK && ckpt__is_folder(m))
         status = ckpt__sink_directory(m->dst, &options, &folder, w->err);
+    ckpt__buf_free(&by.of);
     if (status == CKPT_OK && folder)
         status = ckpt__interrupted_take(w, folder, &there);
     if (status == CKPT_OK && folder)
@@ -443,8 +444,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
         shard *s = &w->files[i];
-        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        size_t turns = 0;
+        if (folder)
+            status = ckpt__turns_count(w, i, &turns);
         n = turns > 1 ? turns : 1;
+        if (status < 0)
+            break;
         if (turns > 1)
             status = ckpt__write_turns(w, i, n, folder, payload);
         else if (!s->taken) {

@@ -235,12 +235,22 @@ static const ckpt_value *as_tuple(const builder *b, const ckpt_value *v)
     return items && v->entry_count ? ckpt__value_list(b->arena, CKPT_V_TUPLE, items, v->entry_count) : NULL;
 }
 
+/* Settings that torch's optimizers, and the Adafactor of transformers, have as tuples. Canonical names do not tell those from lists. */
+static bool is_tuple(ckpt_str key)
+{
+    static const char *const names[] = {"betas", "eps", "etas", "step_sizes", "ns_coefficients"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (ckpt__str_is(key, names[i]))
+            return true;
+    return false;
+}
+
 /* As torch has it: flags are bools, betas a tuple. */
 static const ckpt_value *as_torch(const builder *b, ckpt_str key, const ckpt_value *v)
 {
     if (v->kind == CKPT_V_INT && is_flag(key) && (v->integer == 0 || v->integer == 1))
         return ckpt__value_bool(b->arena, v->integer == 1);
-    if (v->kind == CKPT_V_LIST && ckpt__str_is(key, "betas"))
+    if (v->kind == CKPT_V_LIST && is_tuple(key))
         return ckpt__value_list(b->arena, CKPT_V_TUPLE, v->items, v->item_count);
     const ckpt_value *tuple = v->kind == CKPT_V_DICT ? as_tuple(b, v) : NULL;
     return tuple ? tuple : v;
