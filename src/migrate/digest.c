@@ -177,6 +177,8 @@ static void add_options(sum *s, const ckpt_migrate_options *o)
     add_text(s, o->layout);
     add_text(s, o->layout_side);
     add_texts(s, o->layout_vars, o->layout_var_count);
+    add_number(s, o->expert_parallel);
+    add_number(s, o->layers_apart);
 }
 
 /* ---- the plan */

@@ -75,6 +75,7 @@
 #define CKPT_MIGRATE_JOB_H
 #include <ckpt/migrate.h>
 #include "anatomy/canon.h"
+#include "format/megatron/megatron.h"
 #include "reader/reader.h"
 #include "engine/recipe_write.h"
 #include "anatomy/placement.h"
@@ -188,7 +189,8 @@ typedef struct ckpt__migration {
     const ckpt_value *root; /* borrowed: the value tree that is written; NULL: none */
     ckpt__buf kept;         /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
-    int64_t common_step;    /* a torch-dist target: the step that all parameters have; -1: none says it */
+    ckpt__meg_model meg;    /* a torch-dist target of another source: its layers and experts */
+    int64_t common_step;    /* likewise: the step that all parameters have; -1: none says it */
     size_t step_tensor;     /* likewise: it as a tensor of the source; SIZE_MAX: there is none */
     ckpt__rank_file_name *rank_files; /* in the arena of `from`; NULL: none */
     size_t rank_file_count;
