@@ -45,8 +45,11 @@
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
- *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
+ *   stack.c            a torch-dist target: the layers and experts of a model as one tensor for each of their parameters (megatron.h)
+ *   stack_layers.c     which layers it has, and whether they are kept apart
  *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
+ *   megatron_extras.c  what its modules keep beside their parameters
+ *   megatron_optimizer.c  what common.pt says of its optimizer
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
  *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate (trainer.h)
  *   to_trainer_shards.c  of their runs with FSDP2 and DeepSpeed

@@ -3,11 +3,12 @@
  *
  *   .metadata, __<rank>_0.distcp     a distributed checkpoint of PyTorch, each key a record:
  *     decoder.layers.mlp.linear_fc2.weight                   the model: a stack of all layers (stack.c)
+ *     decoder.layers.mlp.experts.experts.linear_fc2.weight   of all layers and experts
  *     optimizer.state.exp_avg.<key>, .exp_avg_sq.<key>       moments
  *     optimizer.state.param.<key>                            masters, as the distributed optimizer calls them (fully_reshardable)
- *     <key>._extra_state/shard_<layer>_<layers>              what a module keeps beside its parameters, in a list of one
+ *     <key>._extra_state/shard_<layer>_<layers>              what a module keeps beside its parameters, in a list of one (megatron_extras.c)
  *     rng_state/shard_<pp>.<tp>_<pps>.<tps>                  of each model-parallel rank
- *   common.pt        what all ranks have the same: arguments, iteration, the optimizer's groups
+ *   common.pt        what all ranks have the same: arguments, iteration, the optimizer's groups (megatron_optimizer.c)
  *   metadata.json    written last: nothing is loaded without it */
 #include "migrate/megatron.h"
 

@@ -53,6 +53,7 @@ CASES = {
                                         shared_expert_intermediate_size=SHARED, qkv_bias=True)),
 }
 VARS = ["--var", f"heads={HEADS}", "--var", f"kv_heads={GROUPS}"]
+NORM = r"(decoder.layers.[0-9]+.)mlp.linear_fc1.layer_norm_(.*)=${1}pre_mlp_layernorm.$2"    # as ckpt-layout(5) says it
 FORTH, BACK = [*VARS, "--var", f"padded={PADDED}"], [*VARS, "--var", f"vocab={VOCAB}"]
 
 
@@ -230,6 +231,9 @@ def by_torch_dist(name, case, model, opt):
     migrate(f"{name} from layers", "--layout", "moe-megatron", *BACK, "--to", "torch", f"{name}.layers.pt", f"{name}.again.pt")
     same_files(f"{name} by torch_dist", f"{name}.pt", f"{name}.again.pt")
     near(f"{name} by torch_dist", chunk, model)
+    migrate(f"{name}, local, to torch-dist", "--expert-parallel", "1", "--to", "torch-dist", f"{name}.local.pt", f"{name}.local.td")
+    migrate(f"{name}, local, to layers", "--layout", "megatron-moe-layers", "--rename", NORM, "--to", "torch", f"{name}.local.td", f"{name}.local.layers.pt")
+    same_files(f"{name}, by a torch_dist of local layers", f"{name}.layers.pt", f"{name}.local.layers.pt")
     here, there = steps(model, opt, 9, 4), megatron_steps(chunk, meg_opt, 9, 4)
     worst = max(abs(a - b) for a, b in zip(here, there))
     check(f"{name}: the next losses", worst < 2e-5 and here[0] != here[-1], f"{here} {there}")
