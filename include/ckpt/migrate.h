@@ -247,6 +247,11 @@ typedef struct ckpt_migrate_options {
      * the rows of what is left, and those of all other parameters where no layout says how. */
     const char *const *cuts;
     size_t cut_count;
+    /* torch-dist, of a model with experts: how many expert parallel ranks the program that loads it has. Its optimizer has one form for one
+     * of them, and another one for two or more; the tensors are the same for all. 0: as the source says, else for one. */
+    uint32_t expert_parallel;
+    bool
+        layers_apart; /* torch-dist: each layer has keys of its own, as where megatron-core's moe_layer_freq is a list */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

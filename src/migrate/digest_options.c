@@ -41,6 +41,8 @@ static const row rows[] = {
     MANY("var", layout_vars, layout_var_count),
     ONE("mesh", TEXT, mesh),
     MANY("cut", cuts, cut_count),
+    ONE("expert-parallel", U32, expert_parallel),
+    ONE("layers-apart", FLAG, layers_apart),
     ONE("map-location", TEXT, map_location),
     ONE("map-device-objects", FLAG, map_device_objects),
     ONE("optimizer", OPTIMIZER, optimizer),
