@@ -232,7 +232,8 @@ typedef struct ckpt_migrate_options {
     size_t shard_count;
     /* A file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names of the other options
      * are those of the source up to it (drop, only_tensor, replace, param_names), and of the target behind it (strip_prefix, rename,
-     * add_prefix, cast). layout_side: the side of it that the source is; NULL: the one that its names and shapes fit. */
+     * add_prefix, cast). layout_side: the side of it that the source is; NULL: the one that its names and shapes fit. Where it says
+     * files of ranks, and the source is a directory that has them, they are put together first. */
     const char *layout;
     const char *layout_side;
     const char *const *layout_vars; /* "name=number": what the layout asks for */

@@ -340,7 +340,7 @@ static ckpt_status say_mesh(const ruling *r)
         cut += d->rule_of[i] && d->rule_of[i]->count;
         all += !ckpt__stays_behind(r->m, i);
     }
-    return ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "mesh", (ckpt_str){NULL, 0}, r->err,
+    return ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "mesh-cut", (ckpt_str){NULL, 0}, r->err,
                                 "a mesh of %u ranks (%s) cuts %zu of %zu tensors",
                                 (unsigned)ckpt__rank_mesh_world(&d->mesh), text, cut, all);
 }
