@@ -353,10 +353,26 @@ ckpt_status ckpt__megatron_say_adam(const ckpt__megatron *g)
                : no_memory(g);
 }
 
+/* The groups that a source has as megatron-core saves them: without parameters, for its loader takes those of the running program. So they
+ * went along with a torch_dist to where its layers are apart. An optimizer of several has them below numbers, and is none of these. */
+static const ckpt_value *nameless_groups(const ckpt__megatron *g)
+{
+    const ckpt_value *own = ckpt__at(g->m->from->root, "optimizer"), *inner = ckpt__at(own, "optimizer"),
+                     *groups = ckpt__at(inner ? inner : own, "param_groups");
+    for (size_t i = 0; ckpt__is_list(groups) && i < groups->item_count; i++) {
+        const ckpt_value *params = ckpt__at(groups->items[i], "params");
+        if (groups->items[i]->kind != CKPT_V_DICT || (params && params->item_count))
+            return NULL;
+    }
+    return ckpt__is_list(groups) && groups->item_count ? groups : NULL;
+}
+
 static ckpt_status put_optimizer(ckpt__megatron *g)
 {
     const ckpt__migration *m = g->m;
     const ckpt_value *own = ckpt__at(m->root, "optimizer"), *groups = ckpt__at(own, "param_groups");
+    if (!ckpt__is_list(groups) || !groups->item_count)
+        groups = nameless_groups(g);
     if (m->options.weights_only)
         return CKPT_OK;
     if (!g->states)
@@ -377,7 +393,7 @@ static ckpt_status put_optimizer(ckpt__megatron *g)
             "the checkpoint does not say how many steps its optimizer has done, which megatron-core asks for: leave the "
             "optimizer out (--weights-only)");
     ckpt_status status = note_lacking(g, groups);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && own)
         status = ckpt__lose_settings(g->m, own, g->err);
     if (status == CKPT_OK)
         status = ckpt__megatron_common(g, ckpt__s("optimizer"), make_optimizer(g, groups));
