@@ -237,6 +237,16 @@ typedef struct ckpt_migrate_options {
     const char *layout_side;
     const char *const *layout_vars; /* "name=number": what the layout asks for */
     size_t layout_var_count;
+    /* dcp, dcp-fsdp1, dcp-hf, hf-trainer-fsdp, accelerate-fsdp: the ranks of a mesh, "dp=2,tp=2", the slowest axis first; each has its
+     * part of a parameter, and of the states of the optimizer that have its shape, in its own file. How an axis cuts is said by `cuts`,
+     * or by the layout (its `ranks` of the target's side), of which the mesh changes the sizes of axes. NULL: the layout's, else rows
+     * for target_world. */
+    const char *mesh;
+    /* "GLOB=tp:0,dp:0": the parameters of these names, in the target, are cut along dimension 0 by tp, and what is left of that by dp;
+     * "dp:none": not by dp. The first that has a name cuts it, before the layout's. Axes dp, fsdp and dp_shard that it does not name cut
+     * the rows of what is left, and those of all other parameters where no layout says how. */
+    const char *const *cuts;
+    size_t cut_count;
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

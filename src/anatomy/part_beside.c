@@ -26,7 +26,7 @@ static const char *kind_of(const ckpt__member *m, const char *name)
 }
 
 static const struct {
-    ckpt__layout layout;
+    ckpt__folder_layout layout;
     const char *of;
 } layouts[] = {
     {CKPT__LAYOUT_HF, "a model that lies in several files"},

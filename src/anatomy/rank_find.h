@@ -22,8 +22,6 @@ bool ckpt__rank_add(ckpt__rank_finder *f, ckpt__rank_state like, ckpt__rank_part
 /* Each item of the list at `path`, of so many keys, is a rank's. */
 bool ckpt__rank_add_items(ckpt__rank_finder *f, ckpt_str path, size_t depth, const ckpt_value *list,
                           ckpt__rank_kind kind);
-/* Does the path say what it is? *kind is OTHER where it does not. */
-bool ckpt__rank_kind_of(ckpt_str path, ckpt__rank_kind *kind);
 /* The number behind the last "rank", "rank_" or "rank-" of a name: its digits are [*begin, *end). -1: there is none. */
 int64_t ckpt__rank_digits(ckpt_str name, size_t *begin, size_t *end);
 

@@ -310,6 +310,11 @@ static bool look_at_rank(ckpt__rank_finder *f, ckpt_str key, const ckpt_value *v
         f->own_name = "rank_*"; /* which no key of the program's is taken for */
         return !extra || extra->value->kind != CKPT_V_DICT || look_at_own(f, rank, key, extra->value, extra->key);
     }
+    if (ckpt__format_of(f->index)->sharded == CKPT__SHARDED_RANKS &&
+        (rank = ckpt__number_between(key, "rank_", "")) >= 0) {
+        f->own_name = "rank_*";
+        return look_at_own(f, rank, key, v, NULL);
+    }
     bool ours = ckpt__format_of(f->index)->canonical && key.size == strlen("rank-00000");
     if (!ours || (rank = ckpt__number_between(key, "rank-", "")) < 0)
         return true;

@@ -12,13 +12,8 @@
  * A shard of a weight is no rank state, whatever its name, and neither is a flat buffer of an optimizer: the ranks have divided it. */
 #ifndef CKPT_ANATOMY_RANK_STATE_H
 #define CKPT_ANATOMY_RANK_STATE_H
+#include "anatomy/rank_kind.h"
 #include "model/index.h"
-
-typedef enum ckpt__rank_kind {
-    CKPT__OF_GENERATORS, /* random generators */
-    CKPT__OF_DATA,       /* a sampler, or the place of a loader in the data */
-    CKPT__OF_OTHER       /* any other value that ranks have under names of their own (OWN alone) */
-} ckpt__rank_kind;
 
 typedef enum ckpt__rank_form {
     CKPT__IN_FILES_OF_RANKS, /* a file each, an entry of the root: random_states_3.pkl, rng_state_3.pth (accelerate, HF Trainer) */

@@ -144,8 +144,9 @@ typedef enum ckpt__family {
     CKPT__FAMILY_LLMC,        /* llm.c in CUDA: no Python program reads it */
     CKPT__FAMILY_DEEPSPEED,   /* DeepSpeed: its engine.load_checkpoint reads it */
     CKPT__FAMILY_MEGATRON,    /* Megatron-LM and megatron-core, in both layouts: their own load reads it */
-    CKPT__FAMILY_FSDP, /* a pickled file of each rank: the program that wrote them reads them, each rank its own */
-    CKPT__FAMILY_KERAS /* Keras: keras.saving.load_model or load_weights reads it */
+    CKPT__FAMILY_FSDP,  /* a pickled file of each rank: the program that wrote them reads them, each rank its own */
+    CKPT__FAMILY_RANKS, /* any program, of whose files of ranks a layout tells */
+    CKPT__FAMILY_KERAS  /* Keras: keras.saving.load_model or load_weights reads it */
 } ckpt__family;
 
 /* What the ranks of one job wrote together. Doctor asks: each has its own rules for another number of ranks. */
@@ -157,7 +158,8 @@ typedef enum ckpt__sharded {
     CKPT__SHARDED_MEGATRON,
     CKPT__SHARDED_TORCH_DIST,
     CKPT__SHARDED_FSDP, /* a pickled file of each rank */
-    CKPT__SHARDED_LLMC
+    CKPT__SHARDED_LLMC,
+    CKPT__SHARDED_RANKS /* a file of each rank, of a program that a layout describes */
 } ckpt__sharded;
 
 /* What an object of the tree says of how many ranks wrote a checkpoint, and what it says of one. */
@@ -264,7 +266,7 @@ extern const ckpt__format ckpt__format_native, ckpt__format_safetensors, ckpt__f
 extern const ckpt__format ckpt__format_hf, ckpt__format_accelerate, ckpt__format_hf_trainer, ckpt__format_peft,
     ckpt__format_folder, ckpt__format_dcp, ckpt__format_keras, ckpt__format_llmc, ckpt__format_deepspeed,
     ckpt__format_universal;
-extern const ckpt__format ckpt__format_torch_dist, ckpt__format_megatron, ckpt__format_fsdp;
+extern const ckpt__format ckpt__format_torch_dist, ckpt__format_megatron, ckpt__format_fsdp, ckpt__format_ranks;
 
 /* Native and plain safetensors share their reader: src/format/safetensors.h has what the two need of each other. */
 #endif

@@ -7,25 +7,11 @@
 #include <stdio.h>
 
 const ckpt__format *const ckpt__formats[] = {
-    &ckpt__format_native,
-    &ckpt__format_safetensors,
-    &ckpt__format_torch,
-    &ckpt__format_torch_legacy,
-    &ckpt__format_pickle,
-    &ckpt__format_keras,
-    &ckpt__format_dcp,
-    &ckpt__format_llmc,
-    &ckpt__format_deepspeed,
-    &ckpt__format_universal,
-    &ckpt__format_torch_dist,
-    &ckpt__format_megatron,
-    &ckpt__format_fsdp,
-    &ckpt__format_hf_trainer,
-    &ckpt__format_accelerate,
-    &ckpt__format_peft,
-    &ckpt__format_hf,
-    &ckpt__format_folder,
-    NULL,
+    &ckpt__format_native,    &ckpt__format_safetensors, &ckpt__format_torch,      &ckpt__format_torch_legacy,
+    &ckpt__format_pickle,    &ckpt__format_keras,       &ckpt__format_dcp,        &ckpt__format_llmc,
+    &ckpt__format_deepspeed, &ckpt__format_universal,   &ckpt__format_torch_dist, &ckpt__format_megatron,
+    &ckpt__format_fsdp,      &ckpt__format_ranks,       &ckpt__format_hf_trainer, &ckpt__format_accelerate,
+    &ckpt__format_peft,      &ckpt__format_hf,          &ckpt__format_folder,     NULL,
 };
 
 const ckpt__format *ckpt__format_find(const char *name)

@@ -22,7 +22,7 @@ static bool is_cached(const ckpt__file *f, int fd)
     return there >= SAMPLES / 2;
 }
 
-/* In bytes. AHEAD of one file and AHEAD_ALL of all files are asked for before they are read, but AHEAD_LEAST of each. */
+/* In bytes. AHEAD of one run and AHEAD_ALL of all files are asked for before they are read, but AHEAD_LEAST of each. */
 enum { AHEAD = 8 << 20, AHEAD_ALL = 128 << 20, AHEAD_LEAST = 1 << 20 };
 enum { PASS_FROM = 64 << 20, PASS = 8 << 20, GAP = 1 << 20, LOOK = 128 << 10 };
 
@@ -41,53 +41,95 @@ void ckpt__source_pass(ckpt__source *s, bool keep)
         }
         ckpt__descriptor_unpin(s, (uint32_t)i);
     }
-    uint64_t ahead = passing ? AHEAD_ALL / passing : 0;
-    ahead = ahead < AHEAD_LEAST ? AHEAD_LEAST : ahead < AHEAD ? ahead : AHEAD;
     for (size_t i = 0; i < s->count; i++)
-        s->files[i].ahead = s->files[i].passes ? ahead : 0;
+        s->files[i].ahead = s->files[i].passes ? AHEAD_ALL / passing : 0;
 }
 
 /* Drops what was read in order so far. The system keeps the page that is shared with what lies behind it. */
-static void drop_passed(ckpt__file *f, int fd)
+static void drop_passed(ckpt__passing_run *r, int fd)
 {
-    if (f->passed_end > f->passed)
-        (void)posix_fadvise(fd, (off_t)f->passed, (off_t)(f->passed_end - f->passed), POSIX_FADV_DONTNEED);
-    f->passed = f->passed_end;
+    if (r->passed_end > r->passed)
+        (void)posix_fadvise(fd, (off_t)r->passed, (off_t)(r->passed_end - r->passed), POSIX_FADV_DONTNEED);
+    r->passed = r->passed_end;
 }
 
-/* Reads go in order here, or from one run of LOOK and more to another. A smaller read elsewhere is a look at what is read later, as at
- * the end of a record before its middle: it stays in the cache, and the run goes on behind it. */
-static bool is_look(const ckpt__file *f, uint64_t begin, uint64_t end)
+/* The run that goes on with the byte `begin`. NULL: none does. */
+static ckpt__passing_run *find_run(ckpt__file *f, uint64_t begin)
 {
-    return end - begin < LOOK && (begin < f->passed || begin > f->passed_end + GAP);
+    for (unsigned i = 0; i < f->run_count; i++)
+        if (begin >= f->runs[i].passed && begin <= f->runs[i].passed_end + GAP)
+            return &f->runs[i];
+    return NULL;
+}
+
+/* A run that begins here, in the place of the one that has waited longest where there are enough. */
+static ckpt__passing_run *start_run(ckpt__file *f, int fd, uint64_t begin)
+{
+    ckpt__passing_run *r = &f->runs[0];
+    if (f->run_count < CKPT__PASSING_RUNS)
+        r = &f->runs[f->run_count++];
+    for (unsigned i = 0; i < f->run_count; i++)
+        if (f->run_reads - f->runs[i].used > f->run_reads - r->used)
+            r = &f->runs[i];
+    drop_passed(r, fd);
+    *r = (ckpt__passing_run){.begin = begin, .passed = begin, .passed_end = begin, .asked = begin};
+    return r;
+}
+
+/* Reads go in order in a run. A smaller read elsewhere is a look at what is read later, as at the end of a record before its middle: it
+ * stays in the cache, and begins no run. NULL: it is one. */
+static ckpt__passing_run *run_of(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
+{
+    ckpt__passing_run *r = find_run(f, begin);
+    if (!r && end - begin < LOOK)
+        return NULL;
+    r = r ? r : start_run(f, fd, begin);
+    r->used = ++f->run_reads;
+    return r;
+}
+
+/* Of each run. */
+static uint64_t ahead_of(const ckpt__file *f)
+{
+    const uint64_t each = f->ahead / (f->run_count ? f->run_count : 1);
+    return each < AHEAD_LEAST ? AHEAD_LEAST : each < AHEAD ? each : AHEAD;
+}
+
+/* Where asking ahead of `end` stops: at the file's end, or where another run began, which has read what follows. */
+static uint64_t end_of(const ckpt__file *f, uint64_t end)
+{
+    uint64_t stop = f->size;
+    for (unsigned i = 0; i < f->run_count; i++)
+        if (f->runs[i].begin >= end && f->runs[i].begin < stop)
+            stop = f->runs[i].begin;
+    return stop;
 }
 
 /* The bytes [begin, end) are going to be read. As many behind them as the run has by then are asked for now, AHEAD at most, so that the
- * disk reads while others are copied and written. The system's own reading ahead would be stopped by each look. */
+ * disk reads while others are copied and written. The system's own reading ahead would be stopped by each look and each change of run. */
 void ckpt__passing_ask(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
-    if (is_look(f, begin, end) || f->scattered)
+    ckpt__passing_run *r = run_of(f, fd, begin, end);
+    if (!r || f->scattered)
         return;
-    if (begin < f->run || begin > f->passed_end + LOOK)
-        f->run = f->asked = begin;
-    uint64_t ahead = end - f->run < f->ahead ? end - f->run : f->ahead;
-    uint64_t from = f->asked > begin ? f->asked : begin, to = f->size - end > ahead ? end + ahead : f->size;
+    if (begin > r->passed_end + LOOK)
+        r->begin = r->asked = begin;
+    const uint64_t most = ahead_of(f), ahead = end - r->begin < most ? end - r->begin : most;
+    const uint64_t from = r->asked > begin ? r->asked : begin, stop = end_of(f, end);
+    const uint64_t to = stop - end > ahead ? end + ahead : stop;
     if (from > end + ahead / 2 || from >= to)
         return; /* few larger requests rather than many small ones */
     (void)posix_fadvise(fd, (off_t)from, (off_t)(to - from), POSIX_FADV_WILLNEED);
-    f->asked = to;
+    r->asked = to;
 }
 
 /* The bytes [begin, end) were read. */
 void ckpt__passing_read(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
-    if (is_look(f, begin, end))
+    ckpt__passing_run *r = run_of(f, fd, begin, end);
+    if (!r)
         return;
-    if (begin < f->passed || begin > f->passed_end + GAP) {
-        drop_passed(f, fd);
-        f->passed = f->passed_end = begin;
-    }
-    f->passed_end = end > f->passed_end ? end : f->passed_end;
-    if (f->passed_end - f->passed >= PASS)
-        drop_passed(f, fd);
+    r->passed_end = end > r->passed_end ? end : r->passed_end;
+    if (r->passed_end - r->passed >= PASS / f->run_count)
+        drop_passed(r, fd);
 }

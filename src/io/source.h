@@ -10,6 +10,18 @@
 #include "base/base.h"
 
 /* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
+/* What is read in order of a file that passes (ckpt__source_pass): a file of a DeepSpeed rank has three such runs, of the masters and of
+ * both moments, which are read by turns. */
+enum { CKPT__PASSING_RUNS = 4 };
+typedef struct ckpt__passing_run {
+    uint64_t begin; /* its first byte; */
+    uint64_t passed,
+        passed_end; /* the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they are
+                                  * dropped, and passed becomes passed_end; */
+    uint64_t asked; /* the system was asked for it up to this byte; */
+    unsigned used;  /* and it was read last by this read of the file */
+} ckpt__passing_run;
+
 typedef struct ckpt__file {
     char *name;        /* heap: relative to the directory; the path itself for a single file */
     int fd;            /* owned, open for reading; -1: closed for now. Only io/descriptors.c looks at it */
@@ -25,12 +37,9 @@ typedef struct ckpt__file {
     bool used;      /* since the last search for a file to close; atomic */
     int pins;       /* reads under way; -1: closed; atomic */
     bool passes;    /* ckpt__source_pass with keep false: what was read leaves the page cache again */
-    uint64_t passed,
-        passed_end; /* then: the bytes [passed, passed_end) were read and are still in the cache. Past 8 MiB they
-                                   * are dropped, and passed becomes passed_end */
-    uint64_t run;   /* then: what is read in order now began at this byte, */
-    uint64_t asked; /* and the system was asked for it up to this one; */
-    uint64_t ahead; /* so many bytes behind those that are read are asked for at most */
+    uint64_t ahead; /* then: so many bytes behind those that are read are asked for at most, of all runs */
+    ckpt__passing_run runs[CKPT__PASSING_RUNS];
+    unsigned run_count, run_reads; /* how many of them there are; reads so far */
 } ckpt__file;
 
 /* A further directory (or file) of the same checkpoint, on another disk. */

@@ -27,9 +27,9 @@ typedef struct ckpt__layout ckpt__layout;
 ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, ckpt_report *report, ckpt__layout **out,
                                ckpt_error *err);
 void ckpt__layout_free(ckpt__layout *layout);
-const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side); /* 0 or 1: its name */
-/* What files of ranks would need and no rule of this version does (mesh, stages, shard, flat); NULL: it has nothing of it. */
-const char *ckpt__layout_for_ranks(const ckpt__layout *layout);
+const char *ckpt__layout_side(const ckpt__layout *layout,
+                              unsigned side);              /* 0 or 1: its name; NULL: there is no side 1 */
+const char *ckpt__layout_file(const ckpt__layout *layout); /* the name that it was read by */
 
 /* A tensor of the source, by its name in its program. Borrowed. */
 typedef struct ckpt__layout_name {
@@ -72,6 +72,12 @@ typedef struct ckpt__layout_match {
 ckpt_status ckpt__layout_match_names(const ckpt__layout *layout, unsigned from, const ckpt__layout_name *names,
                                      size_t count, const char *const *vars, size_t var_count, ckpt_report *report,
                                      ckpt__layout_match **out, ckpt_error *err);
+/* The same for the variables alone: names of tensors are asked for shapes, and no rule is asked for a name. */
+ckpt_status ckpt__layout_match_vars(const ckpt__layout *layout, unsigned from, const ckpt__layout_name *names,
+                                    size_t count, const char *const *vars, size_t var_count, ckpt_report *report,
+                                    ckpt__layout_match **out, ckpt_error *err);
+/* The value of a variable: a ckpt__formula_value, of a match. */
+bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *why, size_t size);
 void ckpt__layout_match_free(ckpt__layout_match *match);
 /* Do elements stay where they are: is only the name another one? */
 bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule);

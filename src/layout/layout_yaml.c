@@ -29,7 +29,7 @@ void ckpt__layout_wrong(ckpt__layout_reading *r, const ckpt__yaml_node *at, cons
 
 /* ---- parts that several keys have */
 
-static ckpt_str keep(ckpt__layout_reading *r, ckpt_str text)
+ckpt_str ckpt__layout_keep(ckpt__layout_reading *r, ckpt_str text)
 {
     ckpt_str kept = ckpt__arena_str(r->layout->arena, text.data, text.size);
     if (!kept.data)
@@ -122,7 +122,7 @@ bool ckpt__layout_read_dim(ckpt__layout_reading *r, const ckpt__yaml_node *n, ui
     return false;
 }
 
-static bool read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
+bool ckpt__layout_read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 {
     if (n && (n->kind != CKPT__YAML_SCALAR || (!ckpt__str_is(n->text, "true") && !ckpt__str_is(n->text, "false"))))
         ckpt__layout_wrong(r, n, "true or false is expected");
@@ -131,9 +131,9 @@ static bool read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 /* ---- sides */
 
-static const ckpt__yaml_node *on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side)
+const ckpt__yaml_node *ckpt__layout_on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side)
 {
-    for (size_t i = 0; i < map->count; i++)
+    for (size_t i = 0; layout->sides[side].data && i < map->count; i++)
         if (ckpt__str_equal(map->keys[i]->text, layout->sides[side]))
             return map->items[i];
     return NULL;
@@ -143,11 +143,12 @@ static void read_sides(ckpt__layout_reading *r, const ckpt__yaml_node *root)
 {
     static const char *const words[] = {"steps", "optional", "drop", "shape", "of", NULL};
     const ckpt__yaml_node *n = ckpt__yaml_get(root, "sides");
-    if (!n || n->kind != CKPT__YAML_LIST || n->count != 2) {
-        ckpt__layout_wrong(r, n ? n : root, "'sides' is expected, a list of two names: [hf, mine]");
+    if (!n || n->kind != CKPT__YAML_LIST || n->count == 0 || n->count > 2) {
+        ckpt__layout_wrong(r, n ? n : root,
+                           "'sides' is expected, a list of two names: [hf, mine], or of one whose 'ranks' have files");
         return;
     }
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < n->count; i++) {
         const ckpt__yaml_node *name = n->items[i];
         bool taken = false;
         for (size_t k = 0; words[k]; k++)
@@ -155,9 +156,9 @@ static void read_sides(ckpt__layout_reading *r, const ckpt__yaml_node *root)
         if (name->kind != CKPT__YAML_SCALAR || !ckpt__formula_is_name(name->text) || taken)
             ckpt__layout_wrong(r, name, "the name of a side is a letter or _, and then letters, digits and _%s",
                                taken ? "; a rule has this word as a key" : "");
-        r->layout->sides[i] = keep(r, name->text);
+        r->layout->sides[i] = ckpt__layout_keep(r, name->text);
     }
-    if (ckpt__str_equal(r->layout->sides[0], r->layout->sides[1]))
+    if (n->count == 2 && ckpt__str_equal(r->layout->sides[0], r->layout->sides[1]))
         ckpt__layout_wrong(r, n, "both sides have one name");
 }
 
@@ -169,14 +170,14 @@ static void read_var_shape(ckpt__layout_reading *r, const ckpt__yaml_node *n, ck
     if (!ckpt__layout_read_map(r, n, "the variable", known))
         return;
     for (unsigned side = 0; side < 2; side++) {
-        const ckpt__yaml_node *at = on_side(r->layout, n, side);
+        const ckpt__yaml_node *at = ckpt__layout_on_side(r->layout, n, side);
         if (!at)
             continue;
         if (at->kind != CKPT__YAML_LIST || at->count != 2 || at->items[0]->kind != CKPT__YAML_SCALAR) {
             ckpt__layout_wrong(r, at, "[name of a tensor, number of a dimension] is expected");
             continue;
         }
-        v->tensor[side] = keep(r, at->items[0]->text);
+        v->tensor[side] = ckpt__layout_keep(r, at->items[0]->text);
         ckpt__layout_read_dim(r, at->items[1], &v->dim[side]);
     }
 }
@@ -201,7 +202,7 @@ static void read_vars(ckpt__layout_reading *r, const ckpt__yaml_node *n)
         if (!ckpt__formula_is_name(n->keys[i]->text) || ckpt__str_is(n->keys[i]->text, "given"))
             ckpt__layout_wrong(r, n->keys[i],
                                "the name of a variable is a letter or _, and then letters, digits and _; not 'given'");
-        v->name = keep(r, n->keys[i]->text);
+        v->name = ckpt__layout_keep(r, n->keys[i]->text);
         if (value->kind == CKPT__YAML_MAP)
             read_var_shape(r, value, v);
         else if (value->kind == CKPT__YAML_SCALAR && ckpt__str_is(value->text, "given"))
@@ -229,7 +230,7 @@ static void read_form(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__n
     }
 }
 
-static void read_forms(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rule_names *out)
+void ckpt__layout_read_names(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rule_names *out)
 {
     const bool list = n->kind == CKPT__YAML_LIST;
     const size_t count = list ? n->count : 1;
@@ -320,17 +321,17 @@ static void read_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__l
     if (!ckpt__layout_read_map(r, n, "the rule", known))
         return;
     for (unsigned side = 0; side < 2; side++) {
-        const ckpt__yaml_node *names = on_side(r->layout, n, side);
+        const ckpt__yaml_node *names = ckpt__layout_on_side(r->layout, n, side);
         if (names)
-            read_forms(r, names, &rule->side[side]);
+            ckpt__layout_read_names(r, names, &rule->side[side]);
     }
     const ckpt__yaml_node *steps = ckpt__yaml_get(n, "steps"), *shape = ckpt__yaml_get(n, "shape");
     if (steps)
         ckpt__layout_read_steps(r, steps, rule);
     if (shape)
         ckpt__layout_read_formulas(r, shape, "sizes", 1, &rule->shape, &rule->shape_count);
-    rule->optional = read_flag(r, ckpt__yaml_get(n, "optional"));
-    rule->drops = read_flag(r, ckpt__yaml_get(n, "drop"));
+    rule->optional = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "optional"));
+    rule->drops = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "drop"));
     if (r->wrong == before && r->status == CKPT_OK)
         check_rule(r, n, rule);
 }
@@ -357,7 +358,8 @@ static void read_tie(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__la
     const char *const known[] = {r->layout->sides[0].data, r->layout->sides[1].data, "of", NULL};
     if (!ckpt__layout_read_map(r, n, "the tie", known))
         return;
-    const ckpt__yaml_node *of = ckpt__yaml_get(n, "of"), *a = on_side(r->layout, n, 0), *b = on_side(r->layout, n, 1);
+    const ckpt__yaml_node *of = ckpt__yaml_get(n, "of"), *a = ckpt__layout_on_side(r->layout, n, 0),
+                          *b = ckpt__layout_on_side(r->layout, n, 1);
     const ckpt__yaml_node *name = a ? a : b;
     tie->line = n->line;
     tie->column = n->column;
@@ -367,8 +369,8 @@ static void read_tie(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__la
         ckpt__layout_wrong(r, n, "a tie has the name of a tensor of one side, and 'of', the name of another one there");
         return;
     }
-    tie->name = keep(r, name->text);
-    tie->of = keep(r, of->text);
+    tie->name = ckpt__layout_keep(r, name->text);
+    tie->of = ckpt__layout_keep(r, of->text);
 }
 
 static void read_ties(ckpt__layout_reading *r, const ckpt__yaml_node *n)
@@ -391,11 +393,23 @@ static void read_ties(ckpt__layout_reading *r, const ckpt__yaml_node *n)
 
 /* ---- all of it */
 
+/* One side alone: names stay as they are, and files of ranks become one checkpoint. */
+static void check_alone(ckpt__layout_reading *r, const ckpt__yaml_node *root)
+{
+    const ckpt__yaml_node *rules = ckpt__yaml_get(root, "rules"), *ties = ckpt__yaml_get(root, "ties");
+    if (rules || ties)
+        ckpt__layout_wrong(r, rules ? rules : ties,
+                           "'%s' leads from one side to the other, and there is one side alone",
+                           rules ? "rules" : "ties");
+    if (!r->layout->ranks[0].said)
+        ckpt__layout_wrong(r, root, "a layout of one side has 'ranks', which say how its files are put together");
+    else if (!r->layout->ranks[0].files && r->wrong == 0)
+        ckpt__layout_wrong(r, root, "the 'ranks' of a layout of one side have 'files'");
+}
+
 static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
 {
-    static const char *const known[] = {"layout", "about",  "sides", "vars", "rules",     "ties",
-                                        "mesh",   "stages", "shard", "flat", "replicate", NULL};
-    static const char *const for_ranks[] = {"mesh", "stages", "shard", "flat", "replicate"};
+    static const char *const known[] = {"layout", "about", "sides", "vars", "rules", "ties", "ranks", NULL};
     if (!ckpt__layout_read_map(r, root, "the document", known))
         return;
     const ckpt__yaml_node *version = ckpt__yaml_get(root, "layout"), *about = ckpt__yaml_get(root, "about");
@@ -403,16 +417,18 @@ static void read_root(ckpt__layout_reading *r, const ckpt__yaml_node *root)
         ckpt__layout_wrong(r, version ? version : root, "'layout: 1' is expected: the version of this language");
     if (about && about->kind != CKPT__YAML_SCALAR)
         ckpt__layout_wrong(r, about, "'about' is %s, and a text is expected", ckpt__yaml_kind_name(about->kind));
-    for (size_t i = 0; i < sizeof for_ranks / sizeof *for_ranks; i++)
-        if (ckpt__yaml_get(root, for_ranks[i]) && !r->layout->for_ranks)
-            r->layout->for_ranks = for_ranks[i];
     const size_t before = r->wrong;
     read_sides(r, root);
     if (r->wrong > before || r->status < 0)
         return; /* no rule could be read without them */
     read_vars(r, ckpt__yaml_get(root, "vars"));
-    read_rules(r, root);
-    read_ties(r, ckpt__yaml_get(root, "ties"));
+    if (r->layout->sides[1].data) {
+        read_rules(r, root);
+        read_ties(r, ckpt__yaml_get(root, "ties"));
+    }
+    ckpt__layout_read_ranks(r, ckpt__yaml_get(root, "ranks"));
+    if (!r->layout->sides[1].data)
+        check_alone(r, root);
 }
 
 ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, ckpt_report *report, ckpt__layout **out,
@@ -449,14 +465,14 @@ void ckpt__layout_free(ckpt__layout *layout)
     free(layout);
 }
 
+const char *ckpt__layout_file(const ckpt__layout *layout)
+{
+    return layout->name;
+}
+
 const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side)
 {
     return layout->sides[side].data;
-}
-
-const char *ckpt__layout_for_ranks(const ckpt__layout *layout)
-{
-    return layout->for_ranks;
 }
 
 bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule)

@@ -12,6 +12,7 @@ typedef struct matching {
     size_t count;
     ckpt__hash *by_name, *by_key, *by_output; /* name -> input; key -> use; name -> use */
     size_t *used;                             /* heap, one a rule: how many uses */
+    bool vars_alone;                          /* the rules are not asked */
     size_t wrong;
     ckpt_report *report;
     ckpt_error *err;
@@ -349,6 +350,8 @@ static void match_all(matching *x, const char *const *vars, size_t var_count)
             no_memory(x);
     if (x->status == CKPT_OK)
         find_vars(x, vars, var_count);
+    if (x->vars_alone)
+        return;
     for (size_t i = 0; i < x->count && x->status == CKPT_OK; i++)
         match_name(x, i, &key);
     ckpt__buf_free(&key);
@@ -364,13 +367,11 @@ static void match_all(matching *x, const char *const *vars, size_t var_count)
         find_ties(x);
 }
 
-ckpt_status ckpt__layout_match_names(const ckpt__layout *layout, unsigned from, const ckpt__layout_name *names,
-                                     size_t count, const char *const *vars, size_t var_count, ckpt_report *report,
-                                     ckpt__layout_match **out, ckpt_error *err)
+static ckpt_status match(const ckpt__layout *layout, unsigned from, matching x, const char *const *vars,
+                         size_t var_count, ckpt__layout_match **out)
 {
-    ckpt__layout_match *m = calloc(1, sizeof *m);
-    matching x = {.m = m, .names = names, .count = count, .report = report, .err = err};
-    *out = m;
+    const size_t count = x.count;
+    ckpt__layout_match *m = x.m = *out = calloc(1, sizeof *m);
     if (m && (m->arena = ckpt__arena_new(0))) {
         m->layout = layout;
         m->from = from;
@@ -384,18 +385,34 @@ ckpt_status ckpt__layout_match_names(const ckpt__layout *layout, unsigned from, 
     if (m && m->values && m->known && x.by_name && x.by_key && x.by_output && x.used)
         match_all(&x, vars, var_count);
     else
-        x.status = ckpt__fail_memory(err, layout->name, 0);
+        x.status = ckpt__fail_memory(x.err, layout->name, 0);
     ckpt__hash_free(x.by_name);
     ckpt__hash_free(x.by_key);
     ckpt__hash_free(x.by_output);
     free(x.used);
     if (x.status == CKPT_OK && x.wrong)
-        x.status = ckpt__report_fail(report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, layout->name, err);
+        x.status = ckpt__report_fail(x.report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, layout->name, x.err);
     if (x.status < 0 && !x.wrong) {
         ckpt__layout_match_free(m);
         *out = NULL;
     }
     return x.status;
+}
+
+ckpt_status ckpt__layout_match_names(const ckpt__layout *layout, unsigned from, const ckpt__layout_name *names,
+                                     size_t count, const char *const *vars, size_t var_count, ckpt_report *report,
+                                     ckpt__layout_match **out, ckpt_error *err)
+{
+    const matching x = {.names = names, .count = count, .report = report, .err = err};
+    return match(layout, from, x, vars, var_count, out);
+}
+
+ckpt_status ckpt__layout_match_vars(const ckpt__layout *layout, unsigned from, const ckpt__layout_name *names,
+                                    size_t count, const char *const *vars, size_t var_count, ckpt_report *report,
+                                    ckpt__layout_match **out, ckpt_error *err)
+{
+    const matching x = {.names = names, .count = count, .report = report, .err = err, .vars_alone = true};
+    return match(layout, from, x, vars, var_count, out);
 }
 
 void ckpt__layout_match_free(ckpt__layout_match *m)

@@ -4,6 +4,7 @@
 #include "codec/yaml.h"
 #include "layout/formula.h"
 #include "layout/layout.h"
+#include "layout/ranks.h"
 #include "model/index.h"
 
 enum {
@@ -90,6 +91,44 @@ typedef struct ckpt__layout_tied {
     ckpt_str name, of;
 } ckpt__layout_tied;
 
+/* ---- ranks: how the ranks of a program cut its tensors */
+typedef struct ckpt__layout_axis {
+    size_t line, column;
+    ckpt_str name;
+    ckpt__formula size; /* count 0: the names of the files tell it */
+} ckpt__layout_axis;
+
+typedef struct ckpt__layout_cut {
+    size_t line, column;
+    size_t axis; /* number in the mesh of the side */
+    uint32_t dim;
+    ckpt__rank_cut_as as;
+    ckpt__formula *widths; /* AS_WIDTHS: one a coordinate */
+    size_t width_count;
+    ckpt__formula *segments; /* NULL and 0: none */
+    size_t segment_count;
+    ckpt__formula groups; /* count 0: 1 */
+} ckpt__layout_cut;
+
+/* The first of a side's that has a tensor's name cuts the tensor. */
+typedef struct ckpt__layout_shard {
+    size_t line, column;
+    ckpt__rule_names names;
+    ckpt__layout_cut *cuts; /* none: each rank has all of it */
+    size_t cut_count;
+    bool optional;
+} ckpt__layout_shard;
+
+typedef struct ckpt__layout_ranks {
+    bool said;
+    size_t line, column;
+    ckpt__layout_axis *axes;
+    size_t axis_count;
+    ckpt__layout_shard *shards;
+    size_t shard_count;
+    struct ckpt__files_of_ranks *files; /* rank_files.h; NULL: none are said */
+} ckpt__layout_ranks;
+
 struct ckpt__layout {
     ckpt__arena *arena;
     const char *name; /* of the file, in the arena */
@@ -100,7 +139,7 @@ struct ckpt__layout {
     size_t rule_count;
     ckpt__layout_tied *ties;
     size_t tie_count;
-    const char *for_ranks; /* static: the first key that only files of ranks need */
+    ckpt__layout_ranks ranks[2]; /* of each side */
 };
 
 /* ---- layout_yaml.c and steps_yaml.c: what is wrong is a finding, and reading goes on */
@@ -121,11 +160,20 @@ bool ckpt__layout_read_dim(ckpt__layout_reading *r, const ckpt__yaml_node *n, ui
 /* Is `n` a map whose keys are all among `known`? */
 bool ckpt__layout_read_map(ckpt__layout_reading *r, const ckpt__yaml_node *n, const char *what,
                            const char *const *known);
+bool ckpt__layout_read_flag(ckpt__layout_reading *r, const ckpt__yaml_node *n); /* NULL: false */
+/* One name with captures, or a list of them. */
+void ckpt__layout_read_names(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__rule_names *out);
+ckpt_str ckpt__layout_keep(ckpt__layout_reading *r,
+                           ckpt_str text); /* in the layout's arena; data NULL: no memory, which was said */
+/* What a map has for that side; NULL: nothing. */
+const ckpt__yaml_node *ckpt__layout_on_side(const ckpt__layout *layout, const ckpt__yaml_node *map, unsigned side);
+/* ranks_yaml.c: the key `ranks`; NULL: there is none. */
+void ckpt__layout_read_ranks(ckpt__layout_reading *r, const ckpt__yaml_node *n);
+/* rank_files_yaml.c: what a side of `ranks` says of files; its mesh was read. */
+void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *side, ckpt__layout_ranks *ranks);
 /* The steps of a rule, whose names were read. */
 void ckpt__layout_read_steps(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule);
 /* How many tensors a stack of that shape is made of, behind the steps that follow it. CKPT_E_MISMATCH, CKPT_E_LIMIT: it is none. */
 ckpt_status ckpt__layout_stacked(const ckpt__layout_match *match, size_t rule, const ckpt__layout_name *name,
                                  size_t *out, ckpt_error *err);
-/* The value of a variable: a ckpt__formula_value, of a match. */
-bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *why, size_t size);
 #endif

@@ -205,7 +205,7 @@ static ckpt_status note_tensor(checker *c, size_t i)
         return CKPT_OK;
     w->name = ckpt__arena_str(c->names, t->info.name.data ? t->info.name.data : "", t->info.name.size);
     w->nbytes = t->info.nbytes;
-    w->there = t->whole && t->info.nbytes;
+    w->there = !ckpt__has_no_bytes(t) && t->info.nbytes;
     w->dtype = t->info.dtype;
     w->as_bytes = !ckpt__st_fits(&t->info);
     w->known = true;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "engine/passes.h"
+#include "format/dcp/write.h"
 #include "format/safetensors.h"
 #include "migrate/bytes_priv.h"
 #include "model/nested.h"
@@ -139,6 +140,44 @@ static ckpt_status number_ranges(const ckpt__out *w, const ckpt__laid *laid, siz
     return CKPT_OK;
 }
 
+/* A payload that was laid out in C order has the boxes of its tensor one behind the other from now on. */
+static ckpt_status set_boxes(ckpt__index *x, size_t tensor, const ckpt__dcp_cut *cut, ckpt_error *err)
+{
+    ckpt__tensor *t = &x->tensors[tensor];
+    const uint64_t at = ckpt__whole_at(t), unit = t->info.nbytes / cut->begin[cut->count];
+    const uint32_t storage = t->storage;
+    ckpt__piece *pieces = calloc(cut->count + 1, sizeof *pieces);
+    size_t count = 0;
+    if (!pieces)
+        return ckpt__migration_no_memory(err);
+    for (size_t k = 0; k < cut->count; k++)
+        if (!ckpt__dcp_box_is_empty(cut, k))
+            pieces[count++] =
+                (ckpt__piece){.box = ckpt__dcp_box_lo(cut, k), .at = at + unit * cut->begin[k], .storage = storage};
+    t->whole = false;
+    ckpt_status status = ckpt__index_set_pieces(x, tensor, t->info.shape, pieces, count, err);
+    free(pieces);
+    return status;
+}
+
+/* Of those that files have in ranges: they lie in the storage behind those of the files. */
+static ckpt_status set_all_boxes(const ckpt__out *w, const ckpt__laid *laid, size_t count)
+{
+    ckpt__index *x = w->m->index;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; w->ranged && w->cuts && status == CKPT_OK && i < count; i++) {
+        const ckpt__dcp_cut *cut = laid[i].storage ? NULL : ckpt__dcp_cut_of(w->cuts, laid[i].to);
+        if (cut && !cut->ranges && x->tensors[laid[i].to].storage == w->count)
+            status = set_boxes(x, laid[i].to, cut, w->err);
+    }
+    return status;
+}
+
+uint64_t ckpt__payload_begin(const ckpt__index *x, const ckpt__tensor *t)
+{
+    return ckpt__is_split(t) ? x->pieces[t->first_piece].at : ckpt__whole_at(t);
+}
+
 ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
 {
     ckpt__migration *m = w->m;
@@ -160,6 +199,8 @@ ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
     free(recipes);
     if (status == CKPT_OK)
         status = number_ranges(w, laid, count);
+    if (status == CKPT_OK)
+        status = set_all_boxes(w, laid, count);
     if (status == CKPT_OK) {
         b->m = m;
         b->ranges = w->ranged != NULL;

@@ -42,7 +42,7 @@ static ckpt__route route_of(const ckpt__bytes *b, size_t number)
 static uint64_t begin_of(const ckpt__bytes *b, size_t number)
 {
     const ckpt__index *x = b->m->index;
-    return ckpt__whole_at(&x->tensors[b->bonds[number].to]);
+    return ckpt__payload_begin(x, &x->tensors[b->bonds[number].to]);
 }
 
 /* May threads each read a part of it? What is coded is decoded by one. A storage with a CRC is not checked before by each of them, so
@@ -67,17 +67,24 @@ static bool has_parts(const ckpt__bytes *b, const ckpt__bond *bond, ckpt__route 
 
 /* ---- windows */
 
+/* What a thread that reads may keep of a coded storage. Two boxes of a tensor have parts of the same one, each of them to its end. */
+static uint64_t decoded_memory(const ckpt__bytes *b)
+{
+    const uint64_t share = b->memory / 2 / b->pull_count;
+    return b->m->index->piece_count && share > SMALL ? share : SMALL;
+}
+
 /* So many bytes of a tensor that is put together alone: whole slices, as what is turned lies in runs as long as a window has slices.
  * What is split lies in long runs as a rule. */
 static uint64_t window_bytes(const ckpt__bytes *b, size_t number)
 {
     const ckpt__tensor *t = &b->m->index->tensors[b->bonds[number].to];
-    uint64_t taken = b->pull_count * (uint64_t)CKPT__SCRATCH, least = CKPT__SCRATCH;
+    uint64_t taken = b->pull_count * ((uint64_t)CKPT__SCRATCH + decoded_memory(b)), least = CKPT__SCRATCH;
     uint64_t room = b->memory > taken + least ? b->memory - taken : least;
     uint64_t size = ckpt_dtype_size(t->info.dtype), slice = size;
     if (!b->m->from->tensors[b->bonds[number].from].whole && room > CKPT__BLOCK)
         room = CKPT__BLOCK;
-    if (t->info.nbytes <= room || !size)
+    if (t->info.nbytes <= room || !size || ckpt__is_split(t))
         return t->info.nbytes <= room ? t->info.nbytes : room;
     for (bool more = true; more;) {
         more = false;
@@ -88,6 +95,30 @@ static uint64_t window_bytes(const ckpt__bytes *b, size_t number)
         }
     }
     return room / slice * slice;
+}
+
+/* The window from `begin` on ends here, or with the payload: whole slices of the box that begins there or before, and no other box. Another
+ * box is another file's, as a rule, which is not written at this time. */
+static uint64_t window_end(const ckpt__bytes *b, size_t number, uint64_t begin)
+{
+    const ckpt__index *x = b->m->index;
+    const ckpt__tensor *t = &x->tensors[b->bonds[number].to];
+    const uint64_t some = window_bytes(b, number), size = ckpt_dtype_size(t->info.dtype);
+    if (!ckpt__is_split(t) || !some)
+        return begin + some;
+    size_t low = 0, high = t->piece_count; /* the last one that begins at `begin` or before */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        *(x->pieces[t->first_piece + middle].at <= begin ? &low : &high) = middle;
+    }
+    const ckpt__piece *p = &x->pieces[t->first_piece + low];
+    const int64_t *sizes = p->box + t->info.ndim;
+    uint64_t volume = 0, slice = size;
+    (void)ckpt__numel(sizes, t->info.ndim, &volume);
+    for (uint32_t d = t->info.ndim; d-- > 0 && (uint64_t)sizes[d] <= some / slice;)
+        slice *= (uint64_t)sizes[d];
+    const uint64_t end = p->at + volume * size, whole = some / slice * slice;
+    return end - begin < whole ? end : begin + whole;
 }
 
 /* Where the small ones end that lie behind `number` in the same storage, and fit. */
@@ -168,15 +199,17 @@ static ckpt_status pull_slice(ckpt__bytes *b, uint64_t begin, uint64_t end, void
  * between them would be read each time. */
 static bool is_filled_whole(const ckpt__bytes *b)
 {
-    const ckpt__tensor *from = &b->m->from->tensors[b->bonds[b->current].from];
-    return from->whole && !ckpt__is_c_order(from->info.shape, from->info.strides, from->info.ndim) &&
+    const ckpt__tensor *from = &b->m->from->tensors[b->bonds[b->current].from],
+                       *to = &b->m->index->tensors[b->bonds[b->current].to];
+    return from->whole && !ckpt__is_split(to) &&
+           !ckpt__is_c_order(from->info.shape, from->info.strides, from->info.ndim) &&
            window_bytes(b, b->current) >= b->size;
 }
 
 /* Which bytes are put together for byte `*begin`, and are they counted for all of the payload? */
 static bool bound_window(ckpt__bytes *b, uint64_t *begin, uint64_t *end)
 {
-    const uint64_t all = b->begin + b->size, most = window_bytes(b, b->current);
+    const uint64_t all = b->begin + b->size, most = window_end(b, b->current, *begin);
     const ckpt__slice *s = b->counts ? ckpt__slice_at(b, b->current, *begin - b->begin) : NULL;
     if (b->route == CKPT__AMONG || (s && is_filled_whole(b))) {
         *begin = b->begin;
@@ -186,7 +219,7 @@ static bool bound_window(ckpt__bytes *b, uint64_t *begin, uint64_t *end)
         return true;
     }
     *end = s ? b->begin + s->end : all;
-    *end = most < *end - *begin ? *begin + most : *end;
+    *end = most < *end ? most : *end;
     return !s;
 }
 
@@ -272,7 +305,8 @@ static bool has_own_crc(const ckpt__bytes *b, const ckpt__bond *bond, bool *on_t
         return false;
     const ckpt__tensor *from = &x->tensors[bond->from];
     const ckpt_tensor_info *to = &b->m->index->tensors[bond->to].info;
-    *on_the_way = op->from == op->to && !op->flips && !op->negate && ckpt__is_c_order(to->shape, to->strides, to->ndim);
+    *on_the_way = op->from == op->to && !op->flips && !op->negate && to->strides &&
+                  ckpt__is_c_order(to->shape, to->strides, to->ndim);
     return from->has_crc && !(from->whole && x->storages[from->storage].extent.has_crc);
 }
 
@@ -365,7 +399,7 @@ ckpt_status ckpt__bytes_open(ckpt__bytes *b, uint64_t memory, unsigned readers, 
         return ckpt__migration_no_memory(err);
     ckpt_status status = CKPT_OK;
     for (unsigned i = 0; status == CKPT_OK && i < b->pull_count; i++) {
-        status = ckpt__pull_new(b->plan, m->reader->source, true, SMALL, &b->pulls[i], err);
+        status = ckpt__pull_new(b->plan, m->reader->source, true, decoded_memory(b), &b->pulls[i], err);
         if (status == CKPT_OK)
             ckpt__pull_check_late(b->pulls[i], b->crcs);
     }
@@ -397,19 +431,24 @@ static ckpt_status count_payload(ckpt__bytes *b, size_t number, ckpt__pass_pull 
         ckpt__passes_tensor(passes, b->bonds[number].from);
     if (among)
         return CKPT_OK;
-    uint64_t begin = b->begin, end = b->route == CKPT__AMONG ? end_together(b, number) : begin + b->size,
-             some = b->route == CKPT__ALONE ? window_bytes(b, number) : end - begin;
-    for (; status == CKPT_OK && begin < end; begin += some)
-        status = ckpt__passes_pull(passes, pull, b->storage, begin, end - begin < some ? end : begin + some, err);
+    uint64_t begin = b->begin;
+    const uint64_t end = b->route == CKPT__AMONG ? end_together(b, number) : begin + b->size;
+    while (status == CKPT_OK && begin < end) {
+        const uint64_t next = b->route == CKPT__ALONE ? window_end(b, number, begin) : end,
+                       to = next < end ? next : end;
+        status = ckpt__passes_pull(passes, pull, b->storage, begin, to, err);
+        begin = to;
+    }
     return status;
 }
 
 ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out, ckpt_error *err)
 {
-    ckpt__pass_pull pull = {.memory = SMALL, .decoded = UINT32_MAX};
+    ckpt__pass_pull pull = {.decoded = UINT32_MAX};
     ckpt_status status = ckpt__passes_new(b->plan, out, err);
     b->memory = memory;
     b->pull_count = ckpt__bytes_readers(w->m->options.threads, memory);
+    pull.memory = decoded_memory(b);
     for (size_t i = 0; status == CKPT_OK && i <= w->count; i++) {
         const ckpt__recipe *r = i < w->count ? w->files[i].recipe : w->ranged;
         for (size_t s = 0; r && status == CKPT_OK && s < r->count; s++)

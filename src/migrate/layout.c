@@ -7,29 +7,24 @@
 
 /* ---- the file */
 
-static ckpt_status read_layout(ckpt__laying *l)
+ckpt_status ckpt__migrate_read_layout(ckpt__migration *m, ckpt__layout **out, ckpt_error *err)
 {
-    const char *path = l->m->options.layout;
+    const char *path = m->options.layout;
     ckpt__source *s = NULL;
     char *text = NULL;
-    ckpt_status status = ckpt__source_open(path, &s, l->err);
+    ckpt_status status = ckpt__source_open(path, &s, err);
     if (status == CKPT_OK && s->directory)
-        status = ckpt__fail(l->err, CKPT_E_ARGUMENT, path, "it is a directory, and a layout is a file");
+        status = ckpt__fail(err, CKPT_E_ARGUMENT, path, "it is a directory, and a layout is a file");
     if (status == CKPT_OK && s->files[0].size > CKPT__LAYOUT_SIZE)
-        status = ckpt__fail(l->err, CKPT_E_LIMIT, path, "a layout has at most %d bytes", (int)CKPT__LAYOUT_SIZE);
+        status = ckpt__fail(err, CKPT_E_LIMIT, path, "a layout has at most %d bytes", (int)CKPT__LAYOUT_SIZE);
     if (status == CKPT_OK && !(text = malloc((size_t)s->files[0].size + 1)))
-        status = ckpt__fail_memory(l->err, path, s->files[0].size);
+        status = ckpt__fail_memory(err, path, s->files[0].size);
     if (status == CKPT_OK)
-        status = ckpt__source_read(s, 0, 0, text, (size_t)s->files[0].size, l->err);
+        status = ckpt__source_read(s, 0, 0, text, (size_t)s->files[0].size, err);
     if (status == CKPT_OK)
-        status = ckpt__layout_parse(text, (size_t)s->files[0].size, path, l->m->report, &l->layout, l->err);
+        status = ckpt__layout_parse(text, (size_t)s->files[0].size, path, m->report, out, err);
     free(text);
     ckpt__source_close(s);
-    if (status == CKPT_OK && ckpt__layout_for_ranks(l->layout))
-        status = ckpt__fail(l->err, CKPT_E_UNSUPPORTED, path,
-                            "'%s' is about files of ranks, which ckpt-migrate does not cut by a layout; leave it out, "
-                            "and let the target's own writer cut the tensors",
-                            ckpt__layout_for_ranks(l->layout));
     return status;
 }
 
@@ -273,7 +268,7 @@ static ckpt_status become_canonical(ckpt__laying *l)
 
 static ckpt_status lay_out(ckpt__laying *l)
 {
-    ckpt_status status = read_layout(l);
+    ckpt_status status = ckpt__migrate_read_layout(l->m, &l->layout, l->err);
     if (status == CKPT_OK)
         status = check_named(l);
     if (status == CKPT_OK)
@@ -297,6 +292,15 @@ static ckpt_status lay_out(ckpt__laying *l)
     return status == CKPT_OK ? become_canonical(l) : status;
 }
 
+void ckpt__followed_free(ckpt__followed *followed)
+{
+    if (!followed)
+        return;
+    ckpt__layout_match_free(followed->match);
+    ckpt__layout_free(followed->layout);
+    free(followed);
+}
+
 ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__laying l = {.m = m, .err = err};
@@ -309,8 +313,14 @@ ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err)
                           "--salvage and --layout are two steps: salvage first, and lay out what it has kept");
     l.arena = ckpt__arena_new(0);
     ckpt_status status = l.arena ? lay_out(&l) : ckpt__migration_no_memory(err);
-    ckpt__layout_match_free(l.match);
-    ckpt__layout_free(l.layout);
+    if (status == CKPT_OK && !(m->followed = calloc(1, sizeof *m->followed)))
+        status = ckpt__migration_no_memory(err);
+    if (status == CKPT_OK) { /* what it says of ranks is asked for once the target is described */
+        *m->followed = (ckpt__followed){l.layout, l.match};
+    } else {
+        ckpt__layout_match_free(l.match);
+        ckpt__layout_free(l.layout);
+    }
     ckpt__hash_free(l.by_name);
     ckpt__arena_free(l.arena);
     free(l.names);

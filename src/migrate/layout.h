@@ -15,11 +15,18 @@ typedef struct ckpt__laid_item {
     ckpt_str head, tail; /* around the tensor's name: "optimizer.", ".exp_avg"; of the tensor itself both are empty */
 } ckpt__laid_item;
 
+/* The layout that was followed, and what became of the source by it. */
+typedef struct ckpt__followed {
+    ckpt__layout *layout;
+    ckpt__layout_match *match;
+} ckpt__followed;
+void ckpt__followed_free(ckpt__followed *followed);
+
 /* The work of ckpt__migrate_layout. */
 typedef struct ckpt__laying {
     ckpt__migration *m;
-    ckpt__layout *layout;      /* owned */
-    ckpt__layout_match *match; /* owned */
+    ckpt__layout *layout;      /* owned, until it was followed */
+    ckpt__layout_match *match; /* likewise */
     ckpt__layout_name *names;  /* heap, owned: each tensor of the model once */
     size_t *items_of;          /* heap, one a name: its first item */
     size_t name_count, name_capacity, of_capacity;
@@ -31,6 +38,10 @@ typedef struct ckpt__laying {
     ckpt_error *err;
 } ckpt__laying;
 
+/* The file of --layout, read. */
+ckpt_status ckpt__migrate_read_layout(ckpt__migration *m, ckpt__layout **out, ckpt_error *err);
+/* open: where the source is files of ranks of a side of the layout, m->reader has them put together; else it stays NULL (ranks.c). */
+ckpt_status ckpt__migrate_open_ranks(ckpt__migration *m, ckpt_error *err);
 /* rewrite: after the tree is what goes along, before anything is named for the target. */
 ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err);
 

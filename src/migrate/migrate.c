@@ -16,6 +16,7 @@
 #include "migrate/adapter.h"
 #include "migrate/layout.h"
 #include "migrate/megatron.h"
+#include "migrate/mesh.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
 #include "migrate/rules.h"
@@ -139,6 +140,8 @@ static ckpt_status describe(ckpt__migration *m, ckpt_error *err)
 {
     ckpt_status status = ckpt__migrate_place(m, err);
     if (status == CKPT_OK)
+        status = ckpt__mesh_rules(m, err);
+    if (status == CKPT_OK)
         status = ckpt__migrate_check_rules(m, err);
     ckpt__heap_trim();
     return status == CKPT_OK ? ckpt__migrate_root(m, err) : status;
@@ -184,6 +187,8 @@ void ckpt__migrate_forget_source(ckpt__migration *m)
     ckpt__index_free(m->index);
     ckpt__adapter_close(m->adapter);
     ckpt_reader_close(m->reader);
+    ckpt__meshed_free(m->meshed);
+    m->meshed = NULL;
     m->adapter = NULL;
     m->edits = NULL;
     m->canon = NULL;
@@ -224,6 +229,8 @@ static void free_all(ckpt__migration *m)
     ckpt__index_free(m->index);
     ckpt__adapter_close(m->adapter);
     ckpt_reader_close(m->reader);
+    ckpt__meshed_free(m->meshed);
+    ckpt__followed_free(m->followed);
     ckpt_map_free(m->map);
     ckpt__ledger_free(&m->ledger);
     free(m->kept_names);

@@ -26,6 +26,7 @@
  *   layout_states.c    --layout: what belongs to each of them goes along
  *   layout_groups.c    --layout: the parameters of the optimizer's groups
  *   layout_pieces.c    --layout: tensors as pieces, and pieces as tensors
+ *   ranks.c            --layout: files of ranks that it says how to put together
  *   names.c            --strip-prefix, --rename, --add-prefix
  *   rules.c            patterns of options, and patterns that match nothing (rules.h)
  *   ledger.c           what becomes of each tensor, and why; rows by their names (ledger.h)
@@ -45,6 +46,8 @@
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
+ *   mesh.c             --mesh, --cut: how its tensors are cut for the ranks (mesh.h)
+ *   mesh_cuts.c        which boxes that are, and whose
  *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
  *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
@@ -172,11 +175,13 @@ typedef struct ckpt__migration {
     bool fixes_prefix;            /* --fix asks for the wrappers' prefixes to go; a prefix that no name has is no
                                    * error */
     bool group_made;              /* no parameter group was bound, and groups.c made one */
-    const ckpt_value *saved_groups; /* with group_made: a list of the groups that the source has, which name no
+    const ckpt_value *saved_groups;  /* with group_made: a list of the groups that the source has, which name no
                                    * parameters. NULL: it has none */
-    struct ckpt__adapter *adapter;  /* owned: --merge-adapter; NULL: not given. It goes with the source */
-    ckpt__ledger ledger;            /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
-    ckpt__index *index;             /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
+    struct ckpt__adapter *adapter;   /* owned: --merge-adapter; NULL: not given. It goes with the source */
+    struct ckpt__followed *followed; /* owned: --layout, once it was followed (layout.h); NULL: not given */
+    struct ckpt__meshed *meshed;     /* owned: the ranks of a target that is cut for several (mesh.h); NULL: not yet */
+    ckpt__ledger ledger;             /* owned: a row a tensor of `from`, and of `index`: what becomes of it, and why */
+    ckpt__index *index;              /* owned: the target's, with the numbers of `from`; NULL until place.c has run */
     size_t
         storages; /* of `from` that `index` has under their numbers; those behind are pieces of tensors, which `index`
                                      * has whole, in storages of its own */

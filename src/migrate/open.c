@@ -7,6 +7,8 @@
 #include "anatomy/part.h"
 #include "format/table.h"
 #include "io/sink_left.h"
+#include "migrate/layout.h"
+#include "migrate/mesh.h"
 #include "migrate/out.h"
 #include "migrate/shards.h"
 #include "migrate/torch.h"
@@ -169,7 +171,9 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
                                    .also = m->options.also,
                                    .also_count = m->options.also_count,
                                    .salvage = m->options.salvage};
-    ckpt_status status = ckpt_reader_open(m->src, &reading, &m->reader, err);
+    ckpt_status status = ckpt__migrate_open_ranks(m, err);
+    if (status == CKPT_OK && !m->reader)
+        status = ckpt_reader_open(m->src, &reading, &m->reader, err);
     if (status < 0)
         return status;
     m->from = m->reader->index;
@@ -203,6 +207,8 @@ ckpt_status ckpt__migrate_open(ckpt__migration *m, ckpt_error *err)
         status = open_source(m, err);
     if (status == CKPT_OK)
         status = find_format(m, err);
+    if (status == CKPT_OK)
+        status = ckpt__mesh_ask(m, err);
     if (status == CKPT_OK)
         status = check_paths(m, err);
     if (status == CKPT_OK && m->options.map_location)

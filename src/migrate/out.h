@@ -35,6 +35,7 @@ typedef struct ckpt__out {
     size_t folder_count, folder_capacity; /* heap, owned: directories to make, parents
                                                                         * first */
     ckpt__recipe *ranged;                 /* owned: the tensors that files have in ranges, whole; NULL: there is none */
+    const struct ckpt__dcp_ranks *cuts;   /* borrowed: how those lie box by box; NULL: in C order */
     struct ckpt__bytes *bytes;            /* borrowed: what the recipes are read from; NULL: nothing is read yet */
     ckpt_error *err;
 } ckpt__out;
@@ -66,7 +67,9 @@ void ckpt__bytes_say(const ckpt__bytes *b, const ckpt__recipe *recipe, ckpt__buf
 ckpt_status ckpt__bytes_take(ckpt__bytes *b, const ckpt__recipe *recipe, const char *text, bool *understood);
 ckpt_status ckpt__bytes_doubt(ckpt__bytes *b, const char *text, bool *understood, ckpt_error *err);
 const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b); /* its bonds: one a payload, in the order of the files */
-uint64_t ckpt__bytes_memory(const ckpt__bytes *b);           /* bytes that the plan takes */
+/* Where the payload of a tensor of the target begins in its storage, in bytes: one that is cut into boxes has them one behind the other. */
+uint64_t ckpt__payload_begin(const ckpt__index *index, const ckpt__tensor *tensor);
+uint64_t ckpt__bytes_memory(const ckpt__bytes *b); /* bytes that the plan takes */
 /* To be read, for ckpt__write_recipe, in buffers of `memory` bytes, at least CKPT__MEMORY_LEAST. The payloads may be asked for in any
  * order, each from its first byte to its last. A view whose elements do not lie in order is put together window by window.
  *   readers: threads that make parts of a payload at the same time, at least 1; bytes, counts and errors are the same for any number.

@@ -137,7 +137,7 @@ static const ckpt__bond *owner_of(const row_maker *r, uint32_t storage, uint64_t
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const ckpt__tensor *t = &x->tensors[ckpt__plan_bond(r->plan, r->owners[middle])->to];
-        if (t->storage < storage || (t->storage == storage && ckpt__whole_at(t) <= at))
+        if (t->storage < storage || (t->storage == storage && ckpt__payload_begin(x, t) <= at))
             low = middle + 1;
         else
             high = middle;

@@ -8,11 +8,10 @@
 #include "format/dcp/write.h"
 #include "format/table.h"
 #include "migrate/megatron.h"
+#include "migrate/mesh.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
 #include "migrate/torch.h"
-
-enum { MOST_RANKS = 1 << 16 }; /* of a world */
 
 /* ---- the optimizer by names */
 
@@ -188,24 +187,12 @@ ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)
 
 /* ---- files */
 
-/* As many ranks as are asked for, else as many as wrote the source. */
-static ckpt_status ranks_of(const ckpt__migration *m, uint32_t *ranks, ckpt_error *err)
-{
-    const int64_t saved = m->from->job.ranks;
-    uint32_t wanted = m->options.target_world;
-    if (wanted > MOST_RANKS)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "a target for %u ranks: at most %d are written",
-                          (unsigned)wanted, MOST_RANKS);
-    *ranks = wanted ? wanted : saved > 0 && saved <= MOST_RANKS ? (uint32_t)saved : 1;
-    return CKPT_OK;
-}
-
 /* Where its files lie. */
 typedef struct cut {
     const char *below; /* "", or a folder and a slash */
     const ckpt_value *root;
     bool whole; /* as ckpt__dcp_write has it */
-    uint32_t ranks;
+    const ckpt__dcp_ranks *ranks;
 } cut;
 
 static ckpt__out_file *add_file(ckpt__out *w, const cut *c, const char *name)
@@ -220,7 +207,7 @@ static ckpt__out_file *add_file(ckpt__out *w, const cut *c, const char *name)
 static ckpt_status add_files(ckpt__out *w, const cut *c, ckpt__recipe **recipes)
 {
     const ckpt__migration *m = w->m;
-    for (uint32_t r = 0; r < c->ranks; r++) {
+    for (uint32_t r = 0; r < c->ranks->count; r++) {
         char name[60];
         if (!recipes[r])
             continue;
@@ -261,10 +248,12 @@ static ckpt_status write_cut(ckpt__out *w, cut *c)
                                    .root = c->root,
                                    .step = -1,
                                    .lost = m->lost};
-    ckpt_status status = ranks_of(m, &c->ranks, w->err);
-    ckpt__recipe **recipes = status == CKPT_OK ? calloc(c->ranks, sizeof(ckpt__recipe *)) : NULL;
+    ckpt_status status = ckpt__mesh_ranks(m, &c->ranks, w->err);
+    ckpt__recipe **recipes = status == CKPT_OK ? calloc(c->ranks->count, sizeof(ckpt__recipe *)) : NULL;
     if (status == CKPT_OK && !recipes)
         status = ckpt__migration_no_memory(w->err);
+    if (status == CKPT_OK)
+        w->cuts = c->ranks;
     if (status == CKPT_OK)
         status = m->as == CKPT__AS_DCP_HF ? ckpt__dcp_write_shards(&q, c->ranks, recipes, w->err)
                  : ckpt__is_torch_dist(m) ? ckpt__dcp_write_records(&q, c->ranks, recipes, &list, w->err)
@@ -273,7 +262,7 @@ static ckpt_status write_cut(ckpt__out *w, cut *c)
         status = add_files(w, c, recipes);
     if (status == CKPT_OK && m->as != CKPT__AS_DCP_HF)
         status = add_list(w, c, &list);
-    for (uint32_t r = 0; recipes && r < c->ranks; r++)
+    for (uint32_t r = 0; recipes && r < c->ranks->count; r++)
         ckpt__recipe_free(recipes[r]);
     free(recipes);
     ckpt__buf_free(&list);

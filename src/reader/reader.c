@@ -40,6 +40,21 @@ static ckpt_status note_part(ckpt_reader *r, ckpt_error *err)
     return ckpt__fail_memory(err, "the findings", 0);
 }
 
+/* The table of names: the index's, or one that is made. */
+static ckpt_status name_all(ckpt_reader *r, ckpt_error *err)
+{
+    r->by_name = r->index->by_name;
+    r->index->by_name = NULL; /* it is the reader's now */
+    if (r->by_name)
+        return CKPT_OK;
+    bool good = (r->by_name = ckpt__hash_new(r->index->tensor_count)) != NULL;
+    for (size_t i = 0; good && i < r->index->tensor_count; i++) {
+        const ckpt_str name = r->index->tensors[i].info.name;
+        good = ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) >= 0;
+    }
+    return good ? CKPT_OK : ckpt__fail_memory(err, r->path, 0);
+}
+
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
 static ckpt_status open_once(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
                              bool *gone, ckpt_error *err)
@@ -72,17 +87,8 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     if (status == CKPT_OK && options->leave_large &&
         !(r->index->parts_given = calloc(r->index->storage_count + 1, sizeof *r->index->parts_given)))
         status = ckpt__fail_memory(err, path, r->index->storage_count);
-    r->by_name = status == CKPT_OK ? r->index->by_name : NULL;
-    bool named = r->by_name != NULL;
-    if (named)
-        r->index->by_name = NULL; /* it is the reader's now */
-    if (status == CKPT_OK && !named && !(r->by_name = ckpt__hash_new(r->index->tensor_count)))
-        status = ckpt__fail_memory(err, path, 0);
-    for (size_t i = 0; status == CKPT_OK && !named && i < r->index->tensor_count; i++) {
-        ckpt_str name = r->index->tensors[i].info.name;
-        if (ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) < 0)
-            status = ckpt__fail_memory(err, path, 0);
-    }
+    if (status == CKPT_OK)
+        status = name_all(r, err);
     if (status < 0) {
         if (err && err->object[0] == '\0')
             ckpt__error_object(err, path);
@@ -92,6 +98,28 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
     }
     *out = r;
     return CKPT_OK;
+}
+
+ckpt_status ckpt__reader_of(const char *path, ckpt__source *source, ckpt__index *index, ckpt_reader **out,
+                            ckpt_error *err)
+{
+    ckpt_reader *r = calloc(1, sizeof *r);
+    *out = NULL;
+    if (!r) {
+        ckpt__index_free(index);
+        ckpt__source_close(source);
+        return ckpt__fail_memory(err, path, 0);
+    }
+    r->source = source;
+    r->index = index;
+    ckpt_status status = (r->path = strdup(path)) && (r->parts = ckpt__reader_parts_new())
+                             ? name_all(r, err)
+                             : ckpt__fail_memory(err, path, 0);
+    if (status < 0)
+        ckpt_reader_close(r);
+    else
+        *out = r;
+    return status;
 }
 
 static ckpt_status open_again(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,

@@ -20,6 +20,10 @@ struct ckpt_reader {
 ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
                                 ckpt_error *err);
 
+/* A reader of what was read already. Both are the reader's then, also on failure, when they are freed. */
+ckpt_status ckpt__reader_of(const char *path, ckpt__source *source, ckpt__index *index, ckpt_reader **out,
+                            ckpt_error *err);
+
 /* Gives the table of names back, for whoever asks for no tensor by its name. */
 void ckpt__reader_forget_names(ckpt_reader *reader);
 

@@ -90,6 +90,7 @@ static void set_options(job *b, char **operands, int count)
     m->drop = o->drop.items, m->drop_count = o->drop.count;
     m->replace = o->replace.items, m->replace_count = o->replace.count;
     m->shard = o->shard.items, m->shard_count = o->shard.count;
+    m->cuts = o->cuts.items, m->cut_count = o->cuts.count;
     m->cast = o->cast.items, m->cast_count = o->cast.count;
     m->fix = o->fix.items, m->fix_count = o->fix.count;
     m->only_tensor = o->cli.tensors.items, m->only_tensor_count = o->cli.tensors.count;

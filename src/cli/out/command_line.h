@@ -55,7 +55,7 @@ typedef struct command_line {
     char **typed; /* the words before getopt sorts them: the report shows them */
     int typed_count;
     /* ckpt-migrate */
-    cli_list strip_prefix, rename, drop, replace, shard, cast, fix;
+    cli_list strip_prefix, rename, drop, replace, shard, cuts, cast, fix;
     option_value rank, max_shard_size, memory, threads;
     const char *layout, *layout_side; /* --layout: a preset or a file */
     cli_list layout_vars;

@@ -176,30 +176,11 @@ static ckpt_status take_whole(ckpt__dcp_puts *p, const way *to, const ckpt_value
     return status;
 }
 
-/* ---- slabs */
-
-int64_t ckpt__dcp_slab_rows(const ckpt_tensor_info *t, uint32_t ranks)
-{
-    if (ranks == 1 || t->ndim == 0 || t->shape[0] < 2 || t->nbytes == 0 || t->nbytes % (uint64_t)t->shape[0])
-        return 0;
-    return t->shape[0] / ranks + (t->shape[0] % ranks != 0);
-}
-
-bool ckpt__dcp_slab(const ckpt_tensor_info *t, uint32_t ranks, uint32_t rank, int64_t *begin, int64_t *rows)
-{
-    const int64_t each = ckpt__dcp_slab_rows(t, ranks);
-    *begin = each * rank;
-    *rows = -1;
-    if (each)
-        *rows = t->shape[0] - *begin < each ? t->shape[0] - *begin : each;
-    return each ? *rows > 0 : rank == 0;
-}
-
 /* ---- files */
 
 typedef struct writing {
     const ckpt__write_request *q;
-    uint32_t ranks;
+    const ckpt__dcp_ranks *ranks;
     ckpt__recipe **files;
     ckpt__dcp_records **records; /* heap, one a rank, owned */
     bool records_alone;          /* each entry of the root is one, and a tensor's keys share theirs */
@@ -219,30 +200,38 @@ static ckpt__recipe *file_of(const writing *w, uint32_t rank)
 
 static ckpt_status put_value(writing *w, ckpt__dcp_put *item)
 {
-    ckpt__recipe *file = file_of(w, 0);
-    if (!file || !ckpt__grow(&w->puts.places, &w->puts.place_capacity, w->puts.place_count + 1, sizeof *w->puts.places))
+    ckpt__dcp_place *at = &w->puts.places[item->first];
+    ckpt__recipe *file = file_of(w, at->file);
+    if (!file)
         return no_memory(w->err);
-    const uint64_t begin = file->size;
-    ckpt_status status = ckpt__dcp_record_value(w->records[0], item->value, w->err);
-    item->first = w->puts.place_count;
-    item->count = 1;
-    w->puts.places[w->puts.place_count++] = (ckpt__dcp_place){0, begin, file->size - begin};
+    at->offset = file->size;
+    ckpt_status status = ckpt__dcp_record_value(w->records[at->file], item->value, w->err);
+    at->length = file->size - at->offset;
     return status;
 }
 
-/* The slab of a tensor that the rank has, if it has one. */
-static ckpt_status put_slab(writing *w, ckpt__dcp_put *item, uint32_t rank)
+/* Box `box` of a tensor, where the rank writes it. */
+static ckpt_status put_box(writing *w, const ckpt__dcp_put *item, size_t box, uint32_t rank)
 {
-    const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
-    int64_t begin, rows;
-    if (!ckpt__dcp_slab(t, w->ranks, rank, &begin, &rows))
+    ckpt__dcp_place *at = &w->puts.places[item->first + box];
+    if (at->file != rank || (item->cut && ckpt__dcp_box_is_empty(item->cut, box)))
         return CKPT_OK;
     ckpt__recipe *file = file_of(w, rank);
     if (!file)
         return no_memory(w->err);
-    const uint64_t at = file->size;
-    ckpt_status status = ckpt__dcp_record_tensor(w->records[rank], item->value->tensor, begin, rows, w->err);
-    w->puts.places[item->first + item->count++] = (ckpt__dcp_place){rank, at, file->size - at};
+    at->offset = file->size;
+    ckpt_status status = ckpt__dcp_record_tensor(w->records[rank], item->value->tensor, item->cut, box, w->err);
+    at->length = file->size - at->offset;
+    return status;
+}
+
+/* What of a tensor the rank writes. */
+static ckpt_status put_boxes(writing *w, const ckpt__dcp_put *item, uint32_t rank)
+{
+    const ckpt__dcp_cut *c = item->cut;
+    ckpt_status status = c ? CKPT_OK : put_box(w, item, 0, rank);
+    for (size_t i = c ? c->first_held[rank] : 0; c && status == CKPT_OK && i < c->first_held[rank + 1]; i++)
+        status = put_box(w, item, c->held[i], rank);
     return status;
 }
 
@@ -268,10 +257,10 @@ static ckpt_status find_same(writing *w)
 
 static bool has_own_places(const ckpt__dcp_put *item)
 {
-    return item->value->kind == CKPT_V_TENSOR && item->same == SIZE_MAX;
+    return item->same == SIZE_MAX;
 }
 
-/* So many slabs in all: their places are side by side, whichever file they are in. */
+/* So many places in all, side by side for each item, whichever file they are in. */
 static ckpt_status divide(writing *w)
 {
     ckpt__dcp_puts *p = &w->puts;
@@ -279,14 +268,35 @@ static ckpt_status divide(writing *w)
         ckpt__dcp_put *item = &p->items[i];
         if (!has_own_places(item))
             continue;
-        const ckpt_tensor_info *t = &w->q->index->tensors[item->value->tensor].info;
-        item->rows = ckpt__dcp_slab_rows(t, w->ranks);
+        item->cut = item->value->kind == CKPT_V_TENSOR ? ckpt__dcp_cut_of(w->ranks, item->value->tensor) : NULL;
         item->first = p->place_count;
-        p->place_count += item->rows ? (size_t)((t->shape[0] + item->rows - 1) / item->rows) : 1;
-        if (!ckpt__grow(&p->places, &p->place_capacity, p->place_count + 1, sizeof *p->places))
-            return no_memory(w->err);
+        item->count = item->cut ? item->cut->count : 1;
+        p->place_count += item->count;
     }
-    return CKPT_OK;
+    p->places = calloc(p->place_count + 1, sizeof *p->places);
+    return p->places ? CKPT_OK : no_memory(w->err);
+}
+
+/* The file of each place: that of the rank that writes it. */
+static ckpt_status assign(writing *w)
+{
+    ckpt__dcp_puts *p = &w->puts;
+    ckpt__dcp_share *shares = calloc(p->count + 1, sizeof *shares);
+    uint32_t *writers = calloc(p->place_count + 1, sizeof *writers);
+    size_t count = 0;
+    for (size_t i = 0; shares && writers && i < p->count; i++) {
+        const ckpt__dcp_put *item = &p->items[i];
+        const bool tensor = item->value->kind == CKPT_V_TENSOR;
+        if (has_own_places(item))
+            shares[count++] = (ckpt__dcp_share){
+                item->cut, tensor ? w->q->index->tensors[item->value->tensor].info.nbytes : 0, writers + item->first};
+    }
+    const bool fine = shares && writers && ckpt__dcp_assign(w->ranks, shares, count);
+    for (size_t i = 0; fine && i < p->place_count; i++)
+        p->places[i].file = writers[i];
+    free(shares);
+    free(writers);
+    return fine ? CKPT_OK : no_memory(w->err);
 }
 
 /* Values first, as torch has it. */
@@ -296,19 +306,21 @@ static ckpt_status put_all(writing *w)
     ckpt_status status = w->records_alone ? find_same(w) : CKPT_OK;
     if (status == CKPT_OK)
         status = divide(w);
+    if (status == CKPT_OK)
+        status = assign(w);
     for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
         if (p->items[i].value->kind != CKPT_V_TENSOR)
             status = put_value(w, &p->items[i]);
-    for (uint32_t r = 0; r < w->ranks; r++)
+    for (uint32_t r = 0; r < w->ranks->count; r++)
         for (size_t i = 0; status == CKPT_OK && i < p->count; i++)
-            if (has_own_places(&p->items[i]))
-                status = put_slab(w, &p->items[i], r);
+            if (p->items[i].value->kind == CKPT_V_TENSOR && has_own_places(&p->items[i]))
+                status = put_boxes(w, &p->items[i], r);
     for (size_t i = 0; i < p->count; i++) {
         const size_t same = p->items[i].same;
         if (same != SIZE_MAX) {
             p->items[i].first = p->items[same].first;
             p->items[i].count = p->items[same].count;
-            p->items[i].rows = p->items[same].rows;
+            p->items[i].cut = p->items[same].cut;
         }
     }
     return status;
@@ -317,15 +329,15 @@ static ckpt_status put_all(writing *w)
 /* How the dict of a request becomes records: taken apart; that, and what holds no tensor whole as well; or each entry as it is. */
 typedef enum how { APART, APART_AND_WHOLE, ENTRIES } how;
 
-static ckpt_status write_items(const ckpt__write_request *q, how way_of, uint32_t ranks, ckpt__recipe **files,
-                               ckpt__buf *list, ckpt_error *err)
+static ckpt_status write_items(const ckpt__write_request *q, how way_of, const ckpt__dcp_ranks *ranks,
+                               ckpt__recipe **files, ckpt__buf *list, ckpt_error *err)
 {
     writing w = {.q = q, .ranks = ranks, .files = files, .records_alone = way_of == ENTRIES, .err = err};
     ckpt__dcp_puts *p = &w.puts;
     p->index = q->index;
     p->arena = ckpt__arena_new(0);
     p->keys = ckpt__hash_new(64);
-    w.records = calloc(ranks, sizeof(ckpt__dcp_records *));
+    w.records = calloc(ranks->count, sizeof(ckpt__dcp_records *));
     ckpt_status status = p->arena && p->keys && w.records ? CKPT_OK : no_memory(err);
     if (status == CKPT_OK && q->root && q->root->kind == CKPT_V_DICT)
         status = way_of == ENTRIES ? take_records(p, q->root, err) : take_apart(p, NULL, q->root, err);
@@ -335,7 +347,7 @@ static ckpt_status write_items(const ckpt__write_request *q, how way_of, uint32_
         status = put_all(&w);
     if (status == CKPT_OK)
         status = ckpt__dcp_put_list(p, list, err);
-    for (uint32_t r = 0; w.records && r < ranks; r++)
+    for (uint32_t r = 0; w.records && r < ranks->count; r++)
         ckpt__dcp_records_free(w.records[r]);
     free(w.records);
     ckpt__hash_free(p->keys);
@@ -345,14 +357,14 @@ static ckpt_status write_items(const ckpt__write_request *q, how way_of, uint32_
     return status;
 }
 
-ckpt_status ckpt__dcp_write(const ckpt__write_request *q, uint32_t ranks, bool whole, ckpt__recipe **files,
-                            ckpt__buf *list, ckpt_error *err)
+ckpt_status ckpt__dcp_write(const ckpt__write_request *q, const ckpt__dcp_ranks *ranks, bool whole,
+                            ckpt__recipe **files, ckpt__buf *list, ckpt_error *err)
 {
     return write_items(q, whole ? APART_AND_WHOLE : APART, ranks, files, list, err);
 }
 
-ckpt_status ckpt__dcp_write_records(const ckpt__write_request *q, uint32_t ranks, ckpt__recipe **files, ckpt__buf *list,
-                                    ckpt_error *err)
+ckpt_status ckpt__dcp_write_records(const ckpt__write_request *q, const ckpt__dcp_ranks *ranks, ckpt__recipe **files,
+                                    ckpt__buf *list, ckpt_error *err)
 {
     return write_items(q, ENTRIES, ranks, files, list, err);
 }

@@ -157,17 +157,15 @@ static void put_size(pickler *p, const int64_t *values, size_t n)
 
 /* ---- its parts */
 
-/* Where slab k of an item begins, and its shape: of ndim numbers each. */
-static void slab_of(const ckpt__dcp_put *item, const ckpt_tensor_info *t, size_t k, int64_t *lo, int64_t *size)
+/* Box k of an item. zeros: as many as a tensor has dimensions. */
+static const int64_t *lo_of(const ckpt__dcp_put *item, size_t k, const int64_t *zeros)
 {
-    for (uint32_t d = 0; d < t->ndim; d++) {
-        lo[d] = 0;
-        size[d] = t->shape[d];
-    }
-    if (item->rows) {
-        lo[0] = item->rows * (int64_t)k;
-        size[0] = t->shape[0] - lo[0] < item->rows ? t->shape[0] - lo[0] : item->rows;
-    }
+    return item->cut ? ckpt__dcp_box_lo(item->cut, k) : zeros;
+}
+
+static bool is_empty(const ckpt__dcp_put *item, size_t k)
+{
+    return item->cut && ckpt__dcp_box_is_empty(item->cut, k);
 }
 
 /* dtype, layout, requires_grad, memory format, pinned */
@@ -192,7 +190,7 @@ static void put_properties(pickler *p, ckpt_dtype dtype)
     put_op(p, 'b');
 }
 
-static void put_tensor(pickler *p, const ckpt__dcp_put *item, const ckpt_tensor_info *t, int64_t *lo, int64_t *size)
+static void put_tensor(pickler *p, const ckpt__dcp_put *item, const ckpt_tensor_info *t, const int64_t *zeros)
 {
     begin_object(p, metadata, "TensorStorageMetadata");
     put_name(p, "properties");
@@ -203,23 +201,24 @@ static void put_tensor(pickler *p, const ckpt__dcp_put *item, const ckpt_tensor_
     put_op(p, ']');
     put_op(p, '(');
     for (size_t k = 0; k < item->count; k++) {
-        slab_of(item, t, k, lo, size);
+        if (is_empty(item, k))
+            continue;
         begin_object(p, metadata, "ChunkStorageMetadata");
         put_name(p, "offsets");
-        put_size(p, lo, t->ndim);
+        put_size(p, lo_of(item, k, zeros), t->ndim);
         put_name(p, "sizes");
-        put_size(p, size, t->ndim);
+        put_size(p, item->cut ? ckpt__dcp_box_size(item->cut, k) : t->shape, t->ndim);
         end_object(p);
     }
     put_op(p, 'e');
     end_object(p);
 }
 
-static void put_item(pickler *p, const ckpt__dcp_puts *puts, const ckpt__dcp_put *item, int64_t *lo, int64_t *size)
+static void put_item(pickler *p, const ckpt__dcp_puts *puts, const ckpt__dcp_put *item, const int64_t *zeros)
 {
     put_text(p, item->key);
     if (item->value->kind == CKPT_V_TENSOR) {
-        put_tensor(p, item, &puts->index->tensors[item->value->tensor].info, lo, size);
+        put_tensor(p, item, &puts->index->tensors[item->value->tensor].info, zeros);
     } else {
         put_class(p, metadata, "BytesStorageMetadata");
         put_op(p, ')');
@@ -242,8 +241,9 @@ static void put_path(pickler *p, const ckpt__dcp_put *item)
     put_op(p, n == 0 ? ')' : n == 1 ? '\x85' : n == 2 ? '\x86' : n == 3 ? '\x87' : 't');
 }
 
-static void put_record(pickler *p, const ckpt__dcp_puts *puts, const ckpt__dcp_put *item, size_t k, int64_t *lo,
-                       int64_t *size)
+/* number: of the box among those that have a record. */
+static void put_record(pickler *p, const ckpt__dcp_puts *puts, const ckpt__dcp_put *item, size_t k, size_t number,
+                       const int64_t *zeros)
 {
     const ckpt__dcp_place *at = &puts->places[item->first + k];
     const bool tensor = item->value->kind == CKPT_V_TENSOR;
@@ -253,16 +253,13 @@ static void put_record(pickler *p, const ckpt__dcp_puts *puts, const ckpt__dcp_p
     put_name(p, "fqn");
     put_text(p, item->key);
     put_name(p, "offset");
-    if (tensor) {
-        const ckpt_tensor_info *t = &puts->index->tensors[item->value->tensor].info;
-        slab_of(item, t, k, lo, size);
-        put_size(p, lo, t->ndim);
-    } else {
+    if (tensor)
+        put_size(p, lo_of(item, k, zeros), puts->index->tensors[item->value->tensor].info.ndim);
+    else
         put_op(p, 'N');
-    }
     put_name(p, "index");
     if (tensor)
-        put_int(p, (int64_t)k);
+        put_int(p, (int64_t)number);
     else
         put_op(p, 'N');
     end_object(p);
@@ -299,7 +296,7 @@ static void end_dict(pickler *p, size_t entries)
         put_op(p, 'u');
 }
 
-static void put_all(pickler *p, const ckpt__dcp_puts *puts, int64_t *lo, int64_t *size)
+static void put_all(pickler *p, const ckpt__dcp_puts *puts, const int64_t *zeros)
 {
     size_t items = 0, paths = 0, records = 0;
     put_op(p, '\x80');
@@ -308,7 +305,7 @@ static void put_all(pickler *p, const ckpt__dcp_puts *puts, int64_t *lo, int64_t
     begin_dict(p, "state_dict_metadata");
     for (size_t i = 0; i < puts->count; i++) {
         next_entry(p, &items);
-        put_item(p, puts, &puts->items[i], lo, size);
+        put_item(p, puts, &puts->items[i], zeros);
     }
     end_dict(p, items);
     begin_dict(p, "planner_data");
@@ -319,9 +316,11 @@ static void put_all(pickler *p, const ckpt__dcp_puts *puts, int64_t *lo, int64_t
     end_dict(p, paths);
     begin_dict(p, "storage_data");
     for (size_t i = 0; i < puts->count; i++)
-        for (size_t k = 0; k < puts->items[i].count; k++) {
+        for (size_t k = 0, number = 0; k < puts->items[i].count; k++) {
+            if (is_empty(&puts->items[i], k))
+                continue;
             next_entry(p, &records);
-            put_record(p, puts, &puts->items[i], k, lo, size);
+            put_record(p, puts, &puts->items[i], k, number++, zeros);
         }
     end_dict(p, records);
     put_name(p, "storage_meta");
@@ -338,13 +337,13 @@ ckpt_status ckpt__dcp_put_list(const ckpt__dcp_puts *puts, ckpt__buf *out, ckpt_
         if (v->kind == CKPT_V_TENSOR && puts->index->tensors[v->tensor].info.ndim > dimensions)
             dimensions = puts->index->tensors[v->tensor].info.ndim;
     }
-    int64_t *lo = calloc(2 * dimensions, sizeof *lo);
+    int64_t *zeros = calloc(dimensions, sizeof *zeros);
     pickler p = {.out = out, .texts = ckpt__hash_new(256), .arena = ckpt__arena_new(0)};
-    p.failed = !lo || !p.texts || !p.arena;
+    p.failed = !zeros || !p.texts || !p.arena;
     if (!p.failed)
-        put_all(&p, puts, lo, lo + dimensions);
+        put_all(&p, puts, zeros);
     bool failed = p.failed || out->failed;
-    free(lo);
+    free(zeros);
     ckpt__hash_free(p.texts);
     ckpt__arena_free(p.arena);
     ckpt__buf_free(&p.key);

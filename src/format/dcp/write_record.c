@@ -1,6 +1,6 @@
 /* format/dcp/write_record.c - a record: what torch.save writes of one tensor, or of one value, inside a rank's file.
  *
- * Archives of slabs with one dtype and one shape differ in the payload and its CRC alone. So one is made of each kind, and of a record
+ * Archives of boxes with one dtype and one shape differ in the payload and its CRC alone. So one is made of each kind, and of a record
  * there are three segments: the bytes before the payload, which all of a kind share; the payload, a range of the tensor; and the bytes
  * behind it, computed from its CRC when their turn comes. */
 #include "format/dcp/write.h"
@@ -186,7 +186,8 @@ static ckpt_status make_kind(ckpt__dcp_records *r, const ckpt_tensor_info *t, co
     return head ? render(of, 0, p->payload, p->crcs, head, err) : no_memory(err);
 }
 
-ckpt_status ckpt__dcp_record_tensor(ckpt__dcp_records *r, size_t tensor, int64_t begin, int64_t rows, ckpt_error *err)
+ckpt_status ckpt__dcp_record_tensor(ckpt__dcp_records *r, size_t tensor, const ckpt__dcp_cut *cut, size_t box,
+                                    ckpt_error *err)
 {
     const ckpt_tensor_info *t = &r->q->index->tensors[tensor].info;
     int64_t *shape = ckpt__arena_array(r->file->arena, (size_t)t->ndim + 2, sizeof *shape);
@@ -196,12 +197,11 @@ ckpt_status ckpt__dcp_record_tensor(ckpt__dcp_records *r, size_t tensor, int64_t
     if (!shape)
         return no_memory(err);
     for (uint32_t d = 0; d < t->ndim; d++)
-        shape[d] = t->shape[d];
-    if (rows >= 0) {
-        uint64_t row = t->nbytes / (uint64_t)t->shape[0];
-        from = row * (uint64_t)begin;
-        size = row * (uint64_t)rows;
-        shape[0] = rows;
+        shape[d] = cut ? ckpt__dcp_box_size(cut, box)[d] : t->shape[d];
+    if (cut) { /* of a tensor with whole bytes to an element: its bytes are counted, so that these are, too */
+        const uint64_t unit = t->nbytes / cut->begin[cut->count];
+        from = unit * cut->begin[box];
+        size = unit * (cut->begin[box + 1] - cut->begin[box]);
     }
     shape[t->ndim] = t->dtype;
     int there = ckpt__hash_get(r->kinds, (const char *)shape, bytes, &number);

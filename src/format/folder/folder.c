@@ -374,7 +374,7 @@ static ckpt_status folder_read(const ckpt__read_request *request, ckpt__index **
 
 /* ---- the formats */
 
-static int bid_for(const ckpt__probe *probe, ckpt__layout layout)
+static int bid_for(const ckpt__probe *probe, ckpt__folder_layout layout)
 {
     ckpt__folder f;
     if (!probe->directory)

@@ -48,7 +48,7 @@ typedef struct ckpt__member {
     bool read;      /* the layout reads it */
 } ckpt__member;
 
-typedef enum ckpt__layout {
+typedef enum ckpt__folder_layout {
     CKPT__LAYOUT_NONE = 0, /* no checkpoint: `why` says so */
     CKPT__LAYOUT_REFUSED,  /* known by name, not read */
     CKPT__LAYOUT_HF,
@@ -56,7 +56,7 @@ typedef enum ckpt__layout {
     CKPT__LAYOUT_ACCELERATE,
     CKPT__LAYOUT_HF_TRAINER,
     CKPT__LAYOUT_FOLDER
-} ckpt__layout;
+} ckpt__folder_layout;
 
 /* A directory that was looked at: its files, and which layout they are. */
 typedef struct ckpt__folder {
@@ -66,7 +66,7 @@ typedef struct ckpt__folder {
     size_t count, capacity; /* heap; sorted by part, number and name */
     const char **folders;
     size_t folder_count, folder_capacity; /* heap: names of folders in it */
-    ckpt__layout layout;
+    ckpt__folder_layout layout;
     char why[740];       /* of NONE and REFUSED */
     const char *foreign; /* of REFUSED: the format's name, "dcp"; static. NULL: none */
     uint64_t signs;      /* a bit for each sign of a foreign layout that was seen: foreign.c */

@@ -316,7 +316,7 @@ static bool of_trainer(const ckpt__member *m)
     return m->exact && ((part && ckpt__ends(m->name, ".pt")) || ckpt__begins(m->name, "rng_state"));
 }
 
-static ckpt__layout layout_of(const ckpt__folder *f)
+static ckpt__folder_layout layout_of(const ckpt__folder *f)
 {
     bool trainer = false, accelerate = false, others = false;
     for (size_t i = 0; i < f->count; i++) {

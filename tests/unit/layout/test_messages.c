@@ -6,6 +6,7 @@
 #include "../runner.h"
 
 #define HEAD "layout: 1\nsides: [a, b]\n"
+#define RANKS(side) HEAD "rules: [{a: x, b: y}]\nranks:\n a: " side "\n"
 
 /* The findings of a text, one a line. */
 static void findings(const char *text, char *out, size_t size)
@@ -76,6 +77,33 @@ static const struct wrong {
     {HEAD "rules:\n- {a: x, b: y, drop: true}\n", {"a rule that drops has one name, of one side"}},
     {HEAD "rules:\n- {a: x, b: y, optional: 1}\n", {"true or false is expected"}},
     {HEAD "rules: [{a: x, b: y}]\nties:\n- {a: x}\n", {"line 5, column 3: a tie has the name"}},
+    {HEAD "rules: [{a: x, b: y}]\nmesh: {dp: 2}\n", {"line 4, column 1: there is no key 'mesh' here"}},
+    {RANKS("2"), {"line 5, column 5: a side of 'ranks' is text, and a map is expected"}},
+    {HEAD "rules: [{a: x, b: y}]\nranks: {c: {mesh: {dp: 2}}}\n",
+     {"line 4, column 9: there is no key 'c' here; there are a, b"}},
+    {RANKS("{meshes: 1}"),
+     {"line 5, column 6: there is no key 'meshes' here", "column 5: a side of 'ranks' needs the key 'mesh'"}},
+    {RANKS("{mesh: {}}"), {"line 5, column 12: the mesh is a map of 1 to 8 axes"}},
+    {RANKS("{mesh: [2, 2]}"), {"line 5, column 12: the mesh is a map of 1 to 8 axes"}},
+    {RANKS("{mesh: {2: 2, dp: 2 +, tp: n}}"),
+     {"line 5, column 13: the name of an axis", "line 5, column 23: '2 +', character 4",
+      "column 32: there is no variable 'n'"}},
+    {RANKS("{mesh: {dp: 2}, shard: []}"), {"line 5, column 28: 'shard' is a list of one entry or more"}},
+    {RANKS("{mesh: {dp: 2}, shard: [{name: x}, {cuts: []}, 1, {name: '<i', cuts: [], optional: 2}]}"),
+     {"line 5, column 29: an entry of 'shard' needs the key 'cuts'",
+      "line 5, column 40: an entry of 'shard' needs the key 'name'", "line 5, column 52: the entry of 'shard' is text",
+      "there is no > for this <"}},
+    {RANKS("{mesh: {dp: 2}, shard: [{name: x, cuts: 1}, {name: y, cuts: [1, {}, {axis: tp, dim: x, by: 2}]}]}"),
+     {"column 45: a list of at most 8 cuts", "column 66: the cut is text", "'tp' is no axis of the mesh",
+      "the number of a dimension"}},
+    {RANKS("{mesh: {dp: 2}, shard: [{name: x, cuts: [{axis: dp, dim: 0}, {axis: dp, dim: 1}]}]}"),
+     {"line 5, column 66: an axis cuts a tensor once"}},
+    {RANKS("{mesh: {dp: 2}, shard: [{name: x, cuts: [{axis: dp, dim: 0, as: odd}]}]}"),
+     {"line 5, column 69: ceil, even, balanced or a list of widths"}},
+    {RANKS("{mesh: {dp: 2}, shard: [{name: x, cuts: [{axis: dp, dim: 0, as: [1, ')']}]}]}"),
+     {"line 5, column 73: ')', character 1: a number, a name or ("}},
+    {RANKS("{mesh: {dp: 2}, shard: [{name: x, cuts: [{axis: dp, dim: 0, segments: {groups: 2}}]}]}"),
+     {"line 5, column 75: segments needs the key 'sizes'"}},
 };
 
 START_TEST(messages)
@@ -233,10 +261,12 @@ END_TEST
 /* A text that is cut anywhere, or has a byte changed, is read or refused. */
 START_TEST(damaged)
 {
-    static const char text[] =
-        HEAD "vars: {n: {a: [x.0, 0]}, m: (n + 1) * 2}\nrules:\n- {a: [x.<i>, w.<i>], b: y.<i>, steps: "
-             "[segments: {dim: 0, groups: m, sizes: [n, n / 2]}]}\n"
-             "- {a: 'e.<e>.<r:rest>', b: 'f.<r:rest>', steps: [stack: {dim: 0, over: e}]}\n";
+    static const char text[] = HEAD
+        "vars: {n: {a: [x.0, 0]}, m: (n + 1) * 2}\nrules:\n- {a: [x.<i>, w.<i>], b: y.<i>, steps: "
+        "[segments: {dim: 0, groups: m, sizes: [n, n / 2]}]}\n"
+        "- {a: 'e.<e>.<r:rest>', b: 'f.<r:rest>', steps: [stack: {dim: 0, over: e}]}\n"
+        "ranks: {b: {mesh: {dp: n, tp: 2}, shard: [{name: [y.<i>, 'f.<r:rest>'], optional: true, cuts: [{axis: tp, dim: 0, "
+        "as: [1, m], segments: {sizes: [1, 2], groups: n}}, {axis: dp, dim: 1, as: even}]}]}}\n";
     char copy[sizeof text], all[8000];
     for (size_t i = 0; i < sizeof text - 1; i++) {
         memcpy(copy, text, sizeof text);

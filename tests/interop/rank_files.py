@@ -1,0 +1,435 @@
+#!/usr/bin/env python3
+"""Files of ranks of a home-made trainer, put together by a layout: a model with linear layers that are cut over tensor parallel ranks by
+hand trains in four processes (gloo), with data parallel ranks or in a pipeline of two stages, and each rank saves its own part of the model
+and of Adam with torch.save. ckpt-migrate --layout makes one file of torch and a distributed checkpoint of them; a model of one process
+loads each, and its next losses are those of the parallel run that goes on.
+
+All is float64: what a sum over ranks adds up in another order than one process changes the losses by about 1e-15.
+
+usage: rank_files.py CKPT-INSPECT CKPT-MIGRATE
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+
+INSPECT, MIGRATE = (os.path.abspath(p) for p in sys.argv[1:3])
+VOCAB, WIDTH, HIDDEN, LAYERS, TIME, BATCH = 33, 12, 20, 4, 6, 8
+checks = 0
+
+
+def check(good, what):
+    global checks
+    checks += 1
+    if not good:
+        sys.exit(f"not ok: {what}")
+
+
+def migrate(*args, status=0):
+    r = subprocess.run([MIGRATE, "--force", *args], capture_output=True, text=True)
+    check(r.returncode == status, f"{args}: {r.returncode}\n{r.stdout}{r.stderr}")
+    return r.stdout + r.stderr
+
+
+def batches(seed, n):
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, VOCAB, (BATCH, TIME + 1), generator=g) for _ in range(n)]
+
+
+# ---- one process
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(VOCAB, WIDTH)
+        self.layers = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.final = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, VOCAB, bias=False)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.final(x))
+
+
+def adam(params):
+    return torch.optim.Adam(params, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.01)
+
+
+def loss_of(model, ids):
+    return F.cross_entropy(model(ids[:, :-1]).reshape(-1, VOCAB), ids[:, 1:].reshape(-1))
+
+
+def go_on(model, opt, seed, n):
+    losses = []
+    for ids in batches(seed, n):
+        opt.zero_grad()
+        loss = loss_of(model, ids)
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
+# ---- tensor parallel by hand
+
+class SumForward(torch.autograd.Function):
+    """The parts of all ranks are added; each gets the gradient of the sum."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        x = x.clone()
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+class SumBackward(torch.autograd.Function):
+    """What all ranks take in; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad, None
+
+
+class Place:
+    """Where a rank stands: ranks are row-major over the axes."""
+
+    def __init__(self, rank, axes):
+        self.axes, self.at, self.groups = axes, {}, {}
+        left, sizes = rank, list(axes.items())
+        for name, size in reversed(sizes):
+            self.at[name], left = left % size, left // size
+        world, places = 1, []
+        for _, size in sizes:
+            world *= size
+        for r in range(world):
+            at, left = {}, r
+            for name, size in reversed(sizes):
+                at[name], left = left % size, left // size
+            places.append(at)
+        for name, size in sizes:                        # all ranks make all groups, in one order
+            for r in range(world):
+                if places[r][name] != 0:
+                    continue
+                members = [k for k in range(world) if all(places[k][a] == places[r][a] for a in axes if a != name)]
+                group = dist.new_group(members)
+                if rank in members:
+                    self.groups[name] = (group, members)
+
+
+def cut(n, parts, i):
+    """Elements of part i as torch.chunk cuts n."""
+    size = -(-n // parts)
+    return slice(min(i * size, n), min((i + 1) * size, n))
+
+
+class TPBlock(nn.Module):
+    """The hidden layer is cut: up by rows, down by columns."""
+
+    def __init__(self, whole, place):
+        super().__init__()
+        tp, (group, _) = place.at["tp"], place.groups["tp"]
+        own = cut(HIDDEN, place.axes["tp"], tp)
+        self.group, self.first = group, tp == 0
+        self.norm = nn.LayerNorm(WIDTH)
+        self.norm.load_state_dict(whole.norm.state_dict())
+        self.up = nn.Linear(WIDTH, own.stop - own.start)
+        self.down = nn.Linear(own.stop - own.start, WIDTH)
+        with torch.no_grad():
+            self.up.weight.copy_(whole.up.weight[own])
+            self.up.bias.copy_(whole.up.bias[own])
+            self.down.weight.copy_(whole.down.weight[:, own])
+            self.down.bias.copy_(whole.down.bias)
+
+    def forward(self, x):
+        h = SumBackward.apply(self.norm(x), self.group)
+        return x + SumForward.apply(F.gelu(self.up(h)) @ self.down.weight.T, self.group) + self.down.bias
+
+
+class Vocabulary(nn.Module):
+    """An embedding whose rows are cut."""
+
+    def __init__(self, whole, place):
+        super().__init__()
+        self.own, self.group = cut(VOCAB, place.axes["tp"], place.at["tp"]), place.groups["tp"][0]
+        self.weight = nn.Parameter(whole.weight.detach()[self.own].clone())
+
+    def forward(self, ids):
+        inside = (ids >= self.own.start) & (ids < self.own.stop)
+        rows = F.embedding((ids - self.own.start).clamp(0, self.own.stop - self.own.start - 1), self.weight)
+        return SumForward.apply(rows * inside[..., None], self.group)
+
+
+class Logits(nn.Module):
+    def __init__(self, whole, place):
+        super().__init__()
+        self.own, (self.group, self.members) = cut(VOCAB, place.axes["tp"], place.at["tp"]), place.groups["tp"]
+        self.weight = nn.Parameter(whole.weight.detach()[self.own].clone())
+
+    def forward(self, x):
+        x = SumBackward.apply(x, self.group)
+        out = torch.zeros(*x.shape[:-1], VOCAB, dtype=x.dtype)
+        mine = torch.cat([out[..., :self.own.start], x @ self.weight.T, out[..., self.own.stop:]], -1)
+        return SumForward.apply(mine, self.group)
+
+
+class Parallel(nn.Module):
+    """The layers of one stage; a stage counts its own from 0."""
+
+    def __init__(self, whole, place):
+        super().__init__()
+        pp, stage = place.axes.get("pp", 1), place.at.get("pp", 0)
+        own = whole.layers[stage * LAYERS // pp:(stage + 1) * LAYERS // pp]
+        self.first, self.last = stage == 0, stage == pp - 1
+        if self.first:
+            self.embed = Vocabulary(whole.embed, place)
+        self.layers = nn.ModuleList(TPBlock(b, place) for b in own)
+        if self.last:
+            self.final = nn.LayerNorm(WIDTH)
+            self.final.load_state_dict(whole.final.state_dict())
+            self.head = Logits(whole.head, place)
+
+    def forward(self, x):
+        x = self.embed(x) if self.first else x
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.final(x)) if self.last else x
+
+
+def train_step(model, opt, place, ids):
+    """One step of all ranks; the loss of all."""
+    opt.zero_grad()
+    dp = place.axes.get("dp", 1)
+    ids = ids[place.at.get("dp", 0)::dp]
+    peer = place.groups["pp"][1] if "pp" in place.groups else None
+    if peer is None or model.first:
+        x = model(ids[:, :-1])
+    else:
+        got = torch.zeros(len(ids), TIME, WIDTH)
+        dist.recv(got, peer[0])
+        got.requires_grad_()
+        x = model(got)
+    loss = torch.zeros(())
+    if model.last:
+        loss = F.cross_entropy(x.reshape(-1, VOCAB), ids[:, 1:].reshape(-1))
+        loss.backward()
+        if peer is not None:
+            dist.send(got.grad, peer[0])
+    else:
+        dist.send(x.detach(), peer[1])
+        grad = torch.zeros_like(x)
+        dist.recv(grad, peer[1])
+        x.backward(grad)
+    if dp > 1:
+        for p in model.parameters():
+            dist.all_reduce(p.grad, group=place.groups["dp"][0])
+            p.grad /= dp
+    opt.step()
+    loss = loss.detach().clone()
+    if dp > 1:
+        dist.all_reduce(loss, group=place.groups["dp"][0])
+        loss /= dp
+    return loss.item()
+
+
+class Flat:
+    """Adam over one flat buffer of all parameters of a rank, of which each data parallel rank has a part and its moments (ZeRO 1). Parameters
+    begin at multiples of 8 elements, and the part of a rank is a multiple of 4."""
+
+    def __init__(self, model, place):
+        self.params = list(model.parameters())
+        self.place, self.dp = place, place.axes["dp"]
+        self.at, n = [], 0
+        for p in self.params:
+            self.at.append(n)
+            n += -(-p.numel() // 8) * 8
+        self.size = -(-n // (4 * self.dp)) * 4 * self.dp
+        self.own = slice(self.size // self.dp * place.at["dp"], self.size // self.dp * (place.at["dp"] + 1))
+        self.part = nn.Parameter(self.flat(self.params)[self.own].clone())
+        self.opt = adam([self.part])
+
+    def flat(self, tensors):
+        out = torch.full((self.size,), 42.0)            # what pads is poison
+        for t, at in zip(tensors, self.at):
+            out[at:at + t.numel()] = t.detach().reshape(-1)
+        return out
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+    def step(self):
+        self.part.grad = self.flat([p.grad for p in self.params])[self.own].clone()
+        self.opt.step()
+        parts = [torch.zeros(self.size // self.dp) for _ in range(self.dp)]
+        dist.all_gather(parts, self.part.detach(), group=self.place.groups["dp"][0])
+        whole = torch.cat(parts)
+        with torch.no_grad():
+            for p, at in zip(self.params, self.at):
+                p.copy_(whole[at:at + p.numel()].view_as(p))
+
+    def state_dict(self):
+        return {**self.opt.state_dict(), "shards": self.dp}
+
+
+def run_rank(rank, folder, axes, name, world, flat):
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
+    place = Place(rank, axes)
+    torch.manual_seed(7)
+    model = Parallel(Whole(), place)
+    opt = Flat(model, place) if flat else adam(model.parameters())
+    losses = [train_step(model, opt, place, ids) for ids in batches(1, 4)]
+    torch.manual_seed(rank)
+    torch.save({"model": model.state_dict(), "optim": opt.state_dict(), "step": 4, "rng": torch.get_rng_state(),
+                "hyper": {"width": WIDTH}}, os.path.join(folder, name.format(**place.at)))
+    losses += [train_step(model, opt, place, ids) for ids in batches(2, 4)]
+    if model.last and place.at["tp"] == 0 and place.at.get("dp", 0) == 0:
+        with open(os.path.join(folder, "losses.json"), "w") as f:
+            json.dump(losses, f)
+    dist.destroy_process_group()
+
+
+def train(folder, axes, name, flat=False):
+    world = 1
+    for size in axes.values():
+        world *= size
+    os.makedirs(folder)
+    mp.start_processes(run_rank, args=(folder, axes, name, world, flat), nprocs=world, start_method="fork")
+    with open(os.path.join(folder, "losses.json")) as f:
+        losses = json.load(f)
+    torch.manual_seed(7)                                # the same from the start, in one process
+    model = Whole()
+    alone = go_on(model, adam(model.parameters()), 1, 4)
+    check(max(abs(a - b) for a, b in zip(losses, alone)) < 1e-12, f"the parallel run computes what one process does: {losses} {alone}")
+    return losses[4:]
+
+
+def same(model, opt, want, what):
+    got = go_on(model, opt, 2, 4)
+    check(max(abs(a - b) for a, b in zip(got, want)) < 1e-12, f"{what}: {got}, and {want} of the run that goes on")
+
+
+def resumes(folder, layout, want, out, *options):
+    """From one file of torch, and from a distributed checkpoint."""
+    migrate("--layout", layout, *options, "--verify", "--to", "torch", folder, out + ".pt")
+    saved = torch.load(out + ".pt", weights_only=False)
+    model = Whole()
+    opt = adam(model.parameters())
+    model.load_state_dict(saved["model"])
+    opt.load_state_dict(saved["optim"] if "optim" in saved else saved["optimizer"])
+    check(saved["step"] == 4, "the step")
+    same(model, opt, want, "one file")
+
+    migrate("--layout", layout, *options, "--verify", "--to", "dcp", folder, out)
+    model = Whole()
+    opt = adam(model.parameters())
+    no_dist = StateDictOptions(full_state_dict=False)
+    go_on(model, opt, 9, 1)                             # the optimizer has its states, which loading fills
+    m, o = get_state_dict(model, opt, options=no_dist)
+    state = {"model": m, "optimizer": o}
+    dcp.load(state, checkpoint_id=out, no_dist=True, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
+    set_state_dict(model, opt, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=no_dist)
+    same(model, opt, want, "a distributed checkpoint")
+
+
+SHARD = """
+    shard:
+    - {name: [embed.weight, head.weight, layers.<i>.up.weight, layers.<i>.up.bias], cuts: [{axis: tp, dim: 0}]}
+    - {name: layers.<i>.down.weight, cuts: [{axis: tp, dim: 1}]}
+    - {name: "<others:rest>", cuts: []}
+"""
+
+
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+    return path
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "step-4")
+        want = train(folder, {"dp": 2, "tp": 2}, "rank_{dp}_{tp}.pt")
+        layout = write(os.path.join(top, "data.yaml"), f"""layout: 1
+sides: [mine]
+ranks:
+  mine:
+    mesh: {{dp: files, tp: files}}
+    files: rank_<dp>_<tp>.pt{SHARD}""")
+        resumes(folder, layout, want, os.path.join(top, "data"))
+
+        folder = os.path.join(top, "pipeline-4")
+        want = train(folder, {"pp": 2, "tp": 2}, "stage{pp}/mp_{tp:02}.pt".replace("stage{pp}/", "s{pp}_"))
+        layout = write(os.path.join(top, "pipeline.yaml"), f"""layout: 1
+sides: [mine]
+ranks:
+  mine:
+    mesh: {{pp: 2, tp: 2}}
+    files: s<pp>_mp_<tp:02>.pt
+    stages: {{axis: pp, local: true, layers: "layers.<i>.<r:rest>"}}{SHARD}""")
+        resumes(folder, layout, want, os.path.join(top, "pipeline"))
+        text = open(layout).read()
+        wrong = write(os.path.join(top, "wrong.yaml"), text.replace(', local: true, layers: "layers.<i>.<r:rest>"', ""))
+        said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+        check("'local: true'" in said and "layers.0.norm.weight" in said and "shared" in said, said)
+
+        folder = os.path.join(top, "flat-4")
+        want = train(folder, {"dp": 2, "tp": 2}, "{dp}/{tp}.pt".replace("/", "_"), flat=True)
+        layout = write(os.path.join(top, "flat.yaml"), f"""layout: 1
+sides: [mine]
+ranks:
+  mine:
+    mesh: {{dp: 2, tp: 2}}
+    files: <dp>_<tp>.pt
+    flat:
+    - axis: dp
+      in: optim
+      buffers: {{exp_avg: optim.state.0.exp_avg, exp_avg_sq: optim.state.0.exp_avg_sq}}
+      step: optim.state.0.step
+      group: optim.param_groups.0
+      order: model
+      align: 8
+      multiple: 4{SHARD}""")
+        resumes(folder, layout, want, os.path.join(top, "flat"))
+        wrong = write(os.path.join(top, "wrong.yaml"), open(layout).read().replace("align: 8", "align: 1"))
+        said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+        check("the order or the padding is another one" in said, said)
+    print(f"{checks} passed, 0 failed")
+
+
+main()
