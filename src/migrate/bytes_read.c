@@ -199,15 +199,17 @@ static ckpt_status pull_slice(ckpt__bytes *b, uint64_t begin, uint64_t end, void
  * between them would be read each time. */
 static bool is_filled_whole(const ckpt__bytes *b)
 {
-    const ckpt__tensor *from = &b->m->from->tensors[b->bonds[b->current].from];
-    return from->whole && !ckpt__is_c_order(from->info.shape, from->info.strides, from->info.ndim) &&
+    const ckpt__tensor *from = &b->m->from->tensors[b->bonds[b->current].from],
+                       *to = &b->m->index->tensors[b->bonds[b->current].to];
+    return from->whole && !ckpt__is_split(to) &&
+           !ckpt__is_c_order(from->info.shape, from->info.strides, from->info.ndim) &&
            window_bytes(b, b->current) >= b->size;
 }
 
 /* Which bytes are put together for byte `*begin`, and are they counted for all of the payload? */
 static bool bound_window(ckpt__bytes *b, uint64_t *begin, uint64_t *end)
 {
-    const uint64_t all = b->begin + b->size;
+    const uint64_t all = b->begin + b->size, most = window_end(b, b->current, *begin);
     const ckpt__slice *s = b->counts ? ckpt__slice_at(b, b->current, *begin - b->begin) : NULL;
     if (b->route == CKPT__AMONG || (s && is_filled_whole(b))) {
         *begin = b->begin;
@@ -216,9 +218,8 @@ static bool bound_window(ckpt__bytes *b, uint64_t *begin, uint64_t *end)
             memset(&b->counts[b->current], 0, sizeof *b->counts);
         return true;
     }
-    const uint64_t stop = window_end(b, b->current, *begin);
     *end = s ? b->begin + s->end : all;
-    *end = stop < *end ? stop : *end;
+    *end = most < *end ? most : *end;
     return !s;
 }
 

@@ -34,6 +34,8 @@ static const row rows[] = {
     ONE("from", TEXT, from),
     ONE("to", TEXT, to),
     ONE("world", U32, target_world),
+    ONE("mesh", TEXT, mesh),
+    MANY("cut", cuts, cut_count),
     ONE("rank-state", RANK_STATE, rank_state),
     MANY("shard", shard, shard_count),
     ONE("layout", TEXT, layout),

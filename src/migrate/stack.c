@@ -104,6 +104,13 @@ static ckpt_status unknown_name(const stacking *s, ckpt_str name)
             ckpt__str_begins(name, "mtp.")     ? "a layer that predicts several tokens (MTP)"
             : ckpt__str_holds(name, ".mixer.") ? "a layer of Mamba"
                                                : "an encoder (T5, BERT)");
+    static const char layers[] = "decoder.layers.";
+    const size_t head = sizeof layers - 1;
+    if (ckpt__str_begins(name, layers) && name.size > head && (name.data[head] < '0' || name.data[head] > '9'))
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, shown,
+            "its layers are one tensor already, and torch-dist is made of tensors of each layer: --layout "
+            "megatron-layers parts them");
     return ckpt__fail(
         s->err, CKPT_E_UNSUPPORTED, shown,
         "it is none of the names of megatron-core's GPT model (embedding.word_embeddings.weight, "
@@ -463,15 +470,21 @@ static ckpt_status name_groups(const stacking *s)
     return status;
 }
 
-/* Where no parameter has a step of its own, the checkpoint's stands for all of them, as in the other targets. */
-static ckpt_status find_step(const stacking *s)
+static const char own_step[] = "optimizer.state.common_step"; /* as a torch_dist has it */
+
+/* Where no parameter has a step of its own, the optimizer's stands for all of them, or the checkpoint's, as in the other targets. */
+static ckpt_status find_step(stacking *s)
 {
     ckpt__migration *m = s->m;
     const ckpt__canon *c = m->canon;
     size_t i;
     const ckpt_value *v = ckpt__hash_get(c->by_name, "step", 4, &i) ? c->entries[i].value : NULL;
     const int64_t step = v && v->kind == CKPT_V_INT ? v->integer : m->from->step;
-    if (!s->moments || s->steps || step < 0)
+    if (!s->moments || s->steps)
+        return CKPT_OK;
+    if (ckpt__hash_get(c->by_name, own_step, sizeof own_step - 1, &i) && !c->entries[i].value)
+        return take_step(s, c->entries[i].tensor);
+    if (step < 0)
         return CKPT_OK;
     m->common_step = step;
     return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "step-made", (ckpt_str){NULL, 0}, s->err,
@@ -483,10 +496,9 @@ static ckpt_status find_step(const stacking *s)
 static ckpt_status make_step(const stacking *s)
 {
     ckpt__migration *m = s->m;
-    static const char name[] = "optimizer.state.common_step";
     if (s->masters || m->common_step < 0 || m->common_step > 1 << 24)
         return CKPT_OK;
-    const ckpt_str kept = ckpt__arena_str(m->from->arena, name, sizeof name - 1);
+    const ckpt_str kept = ckpt__arena_str(m->from->arena, own_step, sizeof own_step - 1);
     ckpt_status status = kept.data ? ckpt__add_step(m, kept, kept, m->common_step, s->err) : no_memory(s);
     if (status == CKPT_OK)
         m->step_tensor = m->from->tensor_count - 1;

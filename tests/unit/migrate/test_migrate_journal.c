@@ -184,7 +184,8 @@ static void expect_findings(const ckpt_report *r, const ckpt_report *as, const c
 START_TEST(the_findings_of_ranges_are_the_same)
 {
     static const char *const cast[] = {"*=float16"};
-    static const char *const targets[] = {"dcp", "dcp", "ckpt-run"}, *const all[] = {"*"};
+    static const char *const targets[] = {"dcp", "dcp", "ckpt-run", "dcp"}, *const all[] = {"*"};
+    static const char *const cuts[] = {"*=tp:1,dp:0"};
     save_kinds("a.safetensors");
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         ckpt_report *whole = ckpt_report_new(), *r = ckpt_report_new();
@@ -193,6 +194,10 @@ START_TEST(the_findings_of_ranges_are_the_same)
         one.cast = o.cast = cast;
         one.cast_count = o.cast_count = 1;
         one.layout = o.layout = "turn.yaml";
+        o.mesh = i == 3 ? "dp=4,tp=3" : NULL;
+        o.cuts = cuts;
+        o.cut_count = i == 3;
+        o.target_world = o.mesh ? 0 : 12;
         o.shard = all;
         o.shard_count = strcmp(targets[i], "ckpt-run") == 0;
         ck_assert_msg(migrate("a.safetensors", "one.pt", &one, 0, whole) == CKPT_OK, "%s", err.message);
