@@ -112,7 +112,8 @@ static ckpt_status take_states(builder *b)
         const ckpt__canon_entry *e = &c->entries[i];
         size_t id;
         ckpt_str key;
-        const bool setting = ckpt__str_begins_more(e->name, groups_head) && !e->param.data; /* or a model has "groups" */
+        const bool setting =
+            ckpt__str_begins_more(e->name, groups_head) && !e->param.data; /* or a model has "groups" */
         if (setting || !split_state(b, e->name, &id, &key))
             continue;
         b->taken[i] = true;

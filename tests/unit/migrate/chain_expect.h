@@ -97,7 +97,8 @@ static inline bool may_go_value(const stop *s, const setting *v, const char *was
            (strcmp(first, "optimizer") != 0 && is_said_of(s, "lost", first)) || is_said_of(s, "lost", file) ||
            (strcmp(first, "optimizer") == 0 && is_said_of(s, "lost", "saved_param_groups")) ||
            (s->as->weights && is_said(s, "lost", "all values beside the tensors")) ||
-           (strcmp(v->name, "step") == 0 && (is_said(s, "left-out", "the step (") || is_said(s, "lost", "the step, "))) ||
+           (strcmp(v->name, "step") == 0 &&
+            (is_said(s, "left-out", "the step (") || is_said(s, "lost", "the step, "))) ||
            (is_to(s, "llmc") && is_said(s, "lost", "values for which llm.c has no place")) ||
            (is_to(s, "llmc") && is_said(s, "lost", "the optimizer's settings"));
 }
@@ -153,7 +154,8 @@ static inline bool holds_floats(const picture *p, const ckpt__canon_entry *e, co
 static inline const thing *master_of(const training *t, const thing *x)
 {
     for (size_t i = 0; i < t->count; i++)
-        if (t->things[i].role == CKPT_ROLE_MASTER && &t->things[t->things[i].owner] == (x->tie < 0 ? x : &t->things[x->tie]))
+        if (t->things[i].role == CKPT_ROLE_MASTER &&
+            &t->things[t->things[i].owner] == (x->tie < 0 ? x : &t->things[x->tie]))
             return &t->things[i];
     return NULL;
 }

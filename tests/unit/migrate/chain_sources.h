@@ -7,7 +7,6 @@
 #include "../deflated.h"
 #include "../folder_files.h"
 
-
 enum { POISON = 0xa5, CHAIN_ROOM = 1 << 22 };
 
 static ckpt_error chain_err;
@@ -247,7 +246,8 @@ static inline void place_thing(torch_making *m, const training *t, size_t number
         m->places[number] = m->places[x->tie];
         return;
     }
-    const bool joins = number > 0 && t->things[number - 1].dtype == x->dtype && t->things[number - 1].tie < 0 && chance(30);
+    const bool joins =
+        number > 0 && t->things[number - 1].dtype == x->dtype && t->things[number - 1].tie < 0 && chance(30);
     if (!joins) {
         m->heap.used = (m->heap.used + 63) / 64 * 64;
         m->begins[m->storages++] = m->heap.used;

@@ -6,17 +6,23 @@
 #include <ftw.h>
 #include "chain_picture.h"
 
-enum { FREE = 1 << CHAIN_FREE, MEGATRON = 1 << CHAIN_MEGATRON, LLMC = 1 << CHAIN_LLMC, LAID = 1 << CHAIN_LAID, ANY = 15 };
+enum {
+    FREE = 1 << CHAIN_FREE,
+    MEGATRON = 1 << CHAIN_MEGATRON,
+    LLMC = 1 << CHAIN_LLMC,
+    LAID = 1 << CHAIN_LAID,
+    ANY = 15
+};
 
 typedef struct target {
     const char *to;
-    unsigned models;  /* bits: of these models it can be written */
-    bool ranks;       /* --world says how many */
-    bool weights;     /* nothing but the model */
-    bool numbered;    /* its optimizer has no names */
-    bool masters;     /* where there are masters they are the weights */
-    bool floats;      /* what is trained is float32 */
-    bool resumes;     /* asks for an optimizer */
+    unsigned models; /* bits: of these models it can be written */
+    bool ranks;      /* --world says how many */
+    bool weights;    /* nothing but the model */
+    bool numbered;   /* its optimizer has no names */
+    bool masters;    /* where there are masters they are the weights */
+    bool floats;     /* what is trained is float32 */
+    bool resumes;    /* asks for an optimizer */
     unsigned tried, done, refused;
 } target;
 
@@ -48,7 +54,7 @@ typedef enum held { HELD_NOT, HELD, HELD_MASTER, HELD_FLOATS, HELD_BYTES, HELD_O
 /* A checkpoint of a chain, and what it holds of the training. */
 typedef struct stop {
     char path[40];
-    target *as;      /* NULL: a source */
+    target *as;       /* NULL: a source */
     char read[9][80]; /* ckpt-run: the directories of its ranks; else the path */
     size_t reads;
     bool numbered;
@@ -56,7 +62,7 @@ typedef struct stop {
     const struct stop *from;
     held things[CHAIN_TENSORS];
     char settings[CHAIN_VALUES][CHAIN_NAME]; /* its name there; "": it is not there */
-    bool groups; /* they have their parameters, in the order of the training */
+    bool groups;                             /* they have their parameters, in the order of the training */
 } stop;
 
 static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -127,8 +133,8 @@ static inline asked draw_asked(const target *w)
 }
 
 /* First without --lossy; where something would be lost, with it. */
-static inline ckpt_status migrate_stop(const training *t, const stop *from, target *as, const asked *a, const char *path,
-                                       stop *to, ckpt_error *err)
+static inline ckpt_status migrate_stop(const training *t, const stop *from, target *as, const asked *a,
+                                       const char *path, stop *to, ckpt_error *err)
 {
     ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
     const char *names[CHAIN_PARAMS * CHAIN_GROUPS], *also[9];

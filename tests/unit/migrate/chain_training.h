@@ -48,12 +48,12 @@ typedef struct thing {
     ckpt_dtype dtype;
     uint32_t ndim;
     int64_t shape[CHAIN_DIMS];
-    size_t count, size; /* elements, bytes */
+    size_t count, size;   /* elements, bytes */
     unsigned char *bytes; /* heap: in C order */
     ckpt_role role;
-    int owner;            /* number of the parameter that it is a state of; -1: of none */
-    int tie;              /* number of the tensor that it is another name of; -1: of none */
-    char key[40];         /* of a state: its key */
+    int owner;    /* number of the parameter that it is a state of; -1: of none */
+    int tie;      /* number of the tensor that it is another name of; -1: of none */
+    char key[40]; /* of a state: its key */
 } thing;
 
 typedef struct setting {
@@ -161,20 +161,25 @@ static inline void draw_shape(uint32_t *ndim, int64_t *shape)
 /* Of a parameter that is trained, or of any tensor. */
 static inline ckpt_dtype draw_dtype(bool trained)
 {
-    static const ckpt_dtype floats[] = {CKPT_F32, CKPT_F32, CKPT_F32, CKPT_F32, CKPT_BF16, CKPT_BF16, CKPT_F16, CKPT_F64},
-                            all[] = {CKPT_F32,  CKPT_F64,        CKPT_F16,        CKPT_BF16, CKPT_F8_E4M3,
+    static const ckpt_dtype floats[] = {CKPT_F32,  CKPT_F32,  CKPT_F32, CKPT_F32,
+                                        CKPT_BF16, CKPT_BF16, CKPT_F16, CKPT_F64},
+                            all[] = {CKPT_F32,     CKPT_F64,         CKPT_F16,         CKPT_BF16,    CKPT_F8_E4M3,
                                      CKPT_F8_E5M2, CKPT_F8_E4M3FNUZ, CKPT_F8_E5M2FNUZ, CKPT_F8_E8M0, CKPT_I8,
-                                     CKPT_I16,  CKPT_I32,        CKPT_I64,        CKPT_U8,   CKPT_U16,
-                                     CKPT_U32,  CKPT_U64,        CKPT_BOOL,       CKPT_C64,  CKPT_C128};
+                                     CKPT_I16,     CKPT_I32,         CKPT_I64,         CKPT_U8,      CKPT_U16,
+                                     CKPT_U32,     CKPT_U64,         CKPT_BOOL,        CKPT_C64,     CKPT_C128};
     return trained ? floats[draw(sizeof floats / sizeof *floats)] : all[draw(sizeof all / sizeof *all)];
 }
 
 static inline void draw_name(const training *t, size_t number, char *out, size_t size)
 {
-    static const char *const modules[] = {"fc", "layers.0", "layers.1", "layers.10", "h.2.attn", "block", "net.0", "encoder.x"},
-                            *const leaves[] = {"weight", "bias", "w", "gamma", "proj.weight", "in_proj", "running", "a_b"},
-                            *const odd[] = {"w", "w.exp_avg", "exp_avg", "module", "state", "w.weight", "\xc3\xa9t\xc3\xa9", "x y",
-                                            "groups.0", "params", "weight_g", "0", "1.0", "model", "master"};
+    static const char *const modules[] = {"fc",       "layers.0", "layers.1", "layers.10",
+                                          "h.2.attn", "block",    "net.0",    "encoder.x"},
+                             *const leaves[] = {"weight",      "bias",    "w",       "gamma",
+                                                "proj.weight", "in_proj", "running", "a_b"},
+                             *const odd[] = {
+                                 "w",     "w.exp_avg", "exp_avg", "module",   "state", "w.weight", "\xc3\xa9t\xc3\xa9",
+                                 "x y",   "groups.0",  "params",  "weight_g", "0",     "1.0",      "model",
+                                 "master"};
     if (t->evil && number < 30 && chance(40))
         snprintf(out, size, "%s%s%zu", odd[draw(sizeof odd / sizeof *odd)], chance(50) ? "." : "_", number);
     else
@@ -371,16 +376,29 @@ static inline void draw_megatron(training *t)
 
 static inline void draw_llmc(training *t)
 {
-    const int64_t l = 1 + (int64_t)draw(3), c = 1 + (int64_t)draw(6), v = 8 * (1 + (int64_t)draw(3)), n = 1 + (int64_t)draw(9);
+    const int64_t l = 1 + (int64_t)draw(3), c = 1 + (int64_t)draw(6), v = 8 * (1 + (int64_t)draw(3)),
+                  n = 1 + (int64_t)draw(9);
     const ckpt_dtype dtype = chance(60) ? CKPT_F32 : CKPT_BF16;
     const struct {
         const char *name;
         uint32_t ndim;
         int64_t shape[3];
-    } all[] = {{"wte", 2, {v, c}},          {"wpe", 2, {n, c}},        {"ln1w", 2, {l, c}},         {"ln1b", 2, {l, c}},
-               {"qkvw", 3, {l, 3 * c, c}},  {"qkvb", 2, {l, 3 * c}},   {"attprojw", 3, {l, c, c}},  {"attprojb", 2, {l, c}},
-               {"ln2w", 2, {l, c}},         {"ln2b", 2, {l, c}},       {"fcw", 3, {l, 4 * c, c}},   {"fcb", 2, {l, 4 * c}},
-               {"fcprojw", 3, {l, c, 4 * c}}, {"fcprojb", 2, {l, c}}, {"lnfw", 1, {c}},            {"lnfb", 1, {c}}};
+    } all[] = {{"wte", 2, {v, c}},
+               {"wpe", 2, {n, c}},
+               {"ln1w", 2, {l, c}},
+               {"ln1b", 2, {l, c}},
+               {"qkvw", 3, {l, 3 * c, c}},
+               {"qkvb", 2, {l, 3 * c}},
+               {"attprojw", 3, {l, c, c}},
+               {"attprojb", 2, {l, c}},
+               {"ln2w", 2, {l, c}},
+               {"ln2b", 2, {l, c}},
+               {"fcw", 3, {l, 4 * c, c}},
+               {"fcb", 2, {l, 4 * c}},
+               {"fcprojw", 3, {l, c, 4 * c}},
+               {"fcprojb", 2, {l, c}},
+               {"lnfw", 1, {c}},
+               {"lnfb", 1, {c}}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         add_param(t, all[i].name, dtype, all[i].ndim, all[i].shape);
 }

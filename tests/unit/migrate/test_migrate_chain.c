@@ -62,29 +62,52 @@ static void chain(void)
         bool x = step_on(&b, wc, &ac, "C/x", &c) == CKPT_OK, y = step_on(&a, wc, &ac, "D/x", &d) == CKPT_OK;
         if (x && y) {
             two++;
-            if (same_files("C/x", "D/x")) same_two++;
-            else { say_chain(&c); printf(" differs %s\n", holds_same(&a, &b, &t) && holds_same(&c,&d,&t) ? "lossless":"lossy"); }
+            if (same_files("C/x", "D/x"))
+                same_two++;
+            else {
+                say_chain(&c);
+                printf(" differs %s\n", holds_same(&a, &b, &t) && holds_same(&c, &d, &t) ? "lossless" : "lossy");
+            }
         }
-        if (step_on(&b, wa, &aa, "Z/x", &back) == CKPT_OK) { backs++; if (same_files("A/x", "Z/x")) same_back++; else {say_chain(&back); printf(" not back %s\n", holds_same(&a,&b,&t) && holds_same(&a,&back,&t) ? "lossless":"lossy");} }
+        if (step_on(&b, wa, &aa, "Z/x", &back) == CKPT_OK) {
+            backs++;
+            if (same_files("A/x", "Z/x"))
+                same_back++;
+            else {
+                say_chain(&back);
+                printf(" not back %s\n", holds_same(&a, &b, &t) && holds_same(&a, &back, &t) ? "lossless" : "lossy");
+            }
+        }
     }
     ckpt_reader_close(native);
-    if (getenv("KEEP")) { printf("# %s\n", folder); return; }
-    end_stop(&a); end_stop(&b); end_stop(&c); end_stop(&d); end_stop(&back);
+    if (getenv("KEEP")) {
+        printf("# %s\n", folder);
+        return;
+    }
+    end_stop(&a);
+    end_stop(&b);
+    end_stop(&c);
+    end_stop(&d);
+    end_stop(&back);
 }
 
 START_TEST(proto)
 {
     make_folder();
     ck_assert(chdir(folder) == 0);
-    ck_assert(mkdir("A", 0700) == 0 && mkdir("B", 0700) == 0 && mkdir("C", 0700) == 0 && mkdir("D", 0700) == 0 && mkdir("Z", 0700) == 0);
+    ck_assert(mkdir("A", 0700) == 0 && mkdir("B", 0700) == 0 && mkdir("C", 0700) == 0 && mkdir("D", 0700) == 0 &&
+              mkdir("Z", 0700) == 0);
     const char *n = getenv("CKPT_CHAIN_CASES"), *f = getenv("CKPT_CHAIN_SEED");
     uint64_t first = f ? strtoull(f, NULL, 10) : 1, count = n ? strtoull(n, NULL, 10) : 300;
     for (chain_seed = first; chain_seed < first + count; chain_seed++)
         chain();
-    for (size_t k = 0; k < TARGETS; k++) printf("%s: %u of %u\n", targets[k].to, targets[k].done, targets[k].tried);
-    printf("faults %zu of %zu, same C %u of %u, same A %u of %u\n", chain_faults, chain_looked, same_two, two, same_back, backs);
+    for (size_t k = 0; k < TARGETS; k++)
+        printf("%s: %u of %u\n", targets[k].to, targets[k].done, targets[k].tried);
+    printf("faults %zu of %zu, same C %u of %u, same A %u of %u\n", chain_faults, chain_looked, same_two, two,
+           same_back, backs);
     ck_assert(chdir("/") == 0);
-    if (!getenv("KEEP")) remove_folder();
+    if (!getenv("KEEP"))
+        remove_folder();
 }
 END_TEST
 int main(void)
