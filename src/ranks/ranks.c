@@ -112,6 +112,10 @@ static ckpt_status work(ckpt__ranks *r)
     if (status == CKPT_OK)
         status = ckpt__ranks_read_files(r);
     if (status == CKPT_OK)
+        status = ckpt__ranks_open_native(r);
+    if (status == CKPT_OK)
+        status = refuse(r);
+    if (status == CKPT_OK)
         status = ckpt__flat_open(r);
     if (status == CKPT_OK)
         status = ckpt__ranks_find_stages(r);
