@@ -245,8 +245,9 @@ static ckpt_status give_names(ranks *r, ckpt__arena *arena, ckpt_error *err)
 
 /* ---- values */
 
-/* The values of a tree as text; false: some have none. */
+/* The values of a tree as text; false: some have none. A tensor is its name: those that differ between ranks have their ranks in it. */
 typedef struct printed {
+    const ckpt__index *index;
     ckpt__buf text;
     bool whole;
 } printed;
@@ -257,7 +258,8 @@ static int print_value(void *ctx, const ckpt_visit *visit)
     const ckpt_value *v = visit->value;
     const bool plain = v->kind == CKPT_V_NONE || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_INT ||
                        v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_STR;
-    const bool text = v->kind == CKPT_V_BYTES || v->kind == CKPT_V_BYTEARRAY || v->kind == CKPT_V_BIGINT;
+    const bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count;
+    const bool text = v->kind == CKPT_V_BYTES || v->kind == CKPT_V_BYTEARRAY || v->kind == CKPT_V_BIGINT || tensor;
     p->whole =
         p->whole && (plain || text || v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
     ckpt__buf_add(&p->text, visit->name.data, visit->name.size);
@@ -265,16 +267,17 @@ static int print_value(void *ctx, const ckpt_visit *visit)
     if (plain)
         ckpt__value_repr(&p->text, v);
     if (text) {
-        ckpt__buf_printf(&p->text, "%zu ", v->text.size);
-        ckpt__buf_add(&p->text, v->text.data, v->text.size);
+        const ckpt_str own = tensor ? p->index->tensors[v->tensor].info.name : v->text;
+        ckpt__buf_printf(&p->text, "%zu ", own.size);
+        ckpt__buf_add(&p->text, own.data, own.size);
     }
     ckpt__buf_add(&p->text, "\n", 1);
     return p->whole && !p->text.failed ? 0 : 1;
 }
 
-static bool same_values(const ckpt_value *a, const ckpt_value *b)
+static bool same_values(const ckpt__index *index, const ckpt_value *a, const ckpt_value *b)
 {
-    printed x = {.whole = true}, y = {.whole = true};
+    printed x = {.index = index, .whole = true}, y = {.index = index, .whole = true};
     bool same = !a && !b;
     if (a && b && ckpt_value_walk(a, 0, print_value, &x, NULL) == 0 &&
         ckpt_value_walk(b, 0, print_value, &y, NULL) == 0)
@@ -292,12 +295,12 @@ static const ckpt_entry *entry_of(const ckpt_value *root, const ckpt_value *key)
 }
 
 /* Have all ranks the entry, with the same value? One whose key looks like a rank's is told by the rank that has it. */
-static bool is_common(const ranks *r, const ckpt_value *const *roots, const ckpt_entry *e)
+static bool is_common(const ranks *r, const ckpt__index *index, const ckpt_value *const *roots, const ckpt_entry *e)
 {
     bool same = e->key->kind == CKPT_V_STR && !ckpt__str_begins(e->key->text, "rank-");
     for (size_t i = 0; same && i < r->count; i++) {
         const ckpt_entry *own = entry_of(roots[i], e->key);
-        same = own && (i == 0 ? own == e : same_values(own->value, e->value));
+        same = own && (i == 0 ? own == e : same_values(index, own->value, e->value));
     }
     return same;
 }
@@ -326,14 +329,14 @@ static bool put_own(const share *one, const ckpt_value *root, const ckpt_value *
     return entries[*n].key && entries[(*n)++].value;
 }
 
-/* Entries that all ranks have alike, and that hold no tensor, are entries of one tree. What each rank has otherwise is a dict under its
+/* Entries that all ranks have alike are entries of one tree. What each rank has otherwise is a dict under its
  * name. */
 static ckpt_status join_values(const ranks *r, const ckpt_value *const *roots, ckpt__index *into, ckpt_error *err)
 {
     bool same = true, any = false;
     size_t n = 0;
     for (size_t i = 0; i < r->count; i++) {
-        same = same && same_values(roots[0], roots[i]);
+        same = same && same_values(into, roots[0], roots[i]);
         any = any || roots[i];
     }
     if (same || !any) {
@@ -345,7 +348,7 @@ static ckpt_status join_values(const ranks *r, const ckpt_value *const *roots, c
     ckpt_entry *entries = calloc(most + r->count, sizeof *entries);
     bool *common = calloc(most + 1, sizeof *common), ok = entries && common;
     for (size_t k = 0; ok && k < most; k++)
-        if ((common[k] = is_common(r, roots, &first->entries[k])))
+        if ((common[k] = is_common(r, into, roots, &first->entries[k])))
             entries[n++] = first->entries[k];
     for (size_t i = 0; ok && i < r->count; i++)
         ok = put_own(&r->all[i], roots[i], first, common, into->arena, entries, &n);

@@ -78,8 +78,7 @@ static inline bool may_go(const stop *s, const thing *x)
            (s->as->weights && !is_weight(x) && is_said(s, "lost", "none of the model's weights")) ||
            (x->role == CKPT_ROLE_MASTER && is_said(s, "weights-from-masters", "")) ||
            /* one for all, as the manual says */
-           (x->role == CKPT_ROLE_STEP && (is_to(s, "torch-dist") || is_to(s, "llmc"))) ||
-           (x->role == CKPT_ROLE_STEP && is_to(s, "safetensors") && false);
+           (x->role == CKPT_ROLE_STEP && (is_to(s, "torch-dist") || is_to(s, "llmc")));
 }
 
 /* was: its name before. A directory has files for first keys, with a dot in their names. */
@@ -305,6 +304,49 @@ static inline bool holds_same(const stop *a, const stop *b, const training *t)
     for (size_t i = 0; same && i < t->setting_count; i++)
         same = !a->settings[i][0] == !b->settings[i][0];
     return same;
+}
+
+/* ---- two checkpoints, entry by entry: also what the training does not know of */
+
+static inline bool same_entry(const picture *p, const ckpt__canon_entry *e, const picture *q,
+                              const ckpt__canon_entry *f)
+{
+    if (e->is_tensor != f->is_tensor)
+        return false;
+    if (!e->is_tensor)
+        return ckpt__value_alike(e->value, f->value);
+    const ckpt_tensor_info *i = info_of(p, e), *k = info_of(q, f);
+    if (i->dtype != k->dtype || !ckpt__same_shape(i->shape, i->ndim, k->shape, k->ndim))
+        return false;
+    unsigned char *a = elements_of(p, e), *b = elements_of(q, f);
+    const bool same = memcmp(a, b, (size_t)i->nbytes) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+/* What both have is the same. What one way alone leads past is not asked for: programs have values of their own (trainer_state.json), other
+ * places for a value, masters, layers in one tensor. All that the training has was looked for at each stop. */
+static inline void compare_entries(const stop *s, const picture *p, const picture *q)
+{
+    for (size_t i = 0; i < p->canon->count; i++) {
+        const ckpt__canon_entry *e = &p->canon->entries[i], *f = entry_of(q, e->name.data);
+        if (f && !same_entry(p, e, q, f))
+            fault(s, "'%s' is another on either way", e->name.data);
+        chain_looked += f != NULL;
+    }
+}
+
+static inline void expect_same(const stop *s, const stop *other, const training *t)
+{
+    picture p, q;
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (look(&p, s->read[0], t, s->numbered && s->from->groups, &err) == CKPT_OK &&
+        look(&q, other->read[0], t, other->numbered && other->from->groups, &err) == CKPT_OK) {
+        compare_entries(s, &p, &q);
+        forget(&q);
+    }
+    forget(&p);
 }
 
 /* ---- all of it */
