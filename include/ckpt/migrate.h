@@ -248,6 +248,11 @@ typedef struct ckpt_migrate_options {
      * the rows of what is left, and those of all other parameters where no layout says how. */
     const char *const *cuts;
     size_t cut_count;
+    /* torch-dist, of a model with experts: how many expert parallel ranks the program that loads it has. Its optimizer has one form for one
+     * of them, and another one for two or more; the tensors are the same for all. 0: as the source says, else for one. */
+    uint32_t expert_parallel;
+    bool
+        layers_apart; /* torch-dist: each layer has keys of its own, as where megatron-core's moe_layer_freq is a list */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
@@ -255,12 +260,14 @@ typedef struct ckpt_migrate_options {
  * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything is
  * written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
  *   A directory that was interrupted, by whatever, is gone on with by the next call that would write the same: finished files are read
- * back and kept ("journal-resumed"). What another call has left for dst is removed ("journal-stale"). After CKPT_E_CANCELLED and
+ * back and kept ("journal-resumed"). What a call with other options has finished for dst stays, and this call is CKPT_E_EXISTS; what is
+ * left of another source is removed ("journal-stale"). After CKPT_E_CANCELLED and
  * CKPT_E_SYSTEM the finished files of a directory stay beside dst, where there are any, and the error says where ("journal-kept");
  * with no_resume nothing stays. ckpt-migrate(1), Interrupted, has the rules.
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With
  * salvage the call succeeds when something was not recovered: ckpt_report_count_code(report, "not-recovered").
- *   CKPT_E_EXISTS: dst is there, and force was not given. CKPT_E_ARGUMENT: an option says nothing that can be done, or a rule
+ *   CKPT_E_EXISTS: dst is there, and force was not given; or an interrupted call of other options, which the message names, has finished
+ * files for it, and no_resume was not given. CKPT_E_ARGUMENT: an option says nothing that can be done, or a rule
  * matches nothing ("unused-rule", each with a better one where there is one; allow_unused makes it a warning).
  * CKPT_E_MISMATCH: two tensors would have one name, or one storage two devices; or the target would give the optimizer's
  * states names, or a state is to go by its parameter's name (replace), and more than one order of its parameters fits

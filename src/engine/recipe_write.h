@@ -35,9 +35,20 @@ typedef struct ckpt__write_progress {
 /* All but `out` is borrowed until it is freed, which the caller does also after an error. */
 ckpt_status ckpt__recipe_writer_open(ckpt__recipe *recipe, const ckpt__payload *payload, ckpt__sink *sink,
                                      ckpt__write_progress *progress, ckpt__recipe_writer **out, ckpt_error *err);
-ckpt_status ckpt__recipe_writer_to(ckpt__recipe_writer *w,
-                                   size_t segments); /* so many of its segments are put by then */
+/* Where a file goes on with a payload, once all that comes before it is put. An example: of a file that has bytes 100 to 400 of payload 7,
+ * 60 of which it has by now, {RANGE, 7, 160, 240}. */
+typedef struct ckpt__payload_place {
+    ckpt__segment_kind kind;
+    size_t number; /* of the payload */
+    uint64_t at;   /* the byte of the payload that comes next */
+    uint64_t left; /* bytes of it that the file takes from there */
+} ckpt__payload_place;
+/* *there: false when no payload is left. */
+ckpt_status ckpt__recipe_writer_next(ckpt__recipe_writer *w, ckpt__payload_place *place, bool *there);
+/* So many bytes of that payload, at most `left`: read, or what the caller has read for several files. */
+ckpt_status ckpt__recipe_writer_read(ckpt__recipe_writer *w, uint64_t bytes);
+ckpt_status ckpt__recipe_writer_give(ckpt__recipe_writer *w, const void *bytes, size_t n);
 ckpt_status ckpt__recipe_writer_finish(ckpt__recipe_writer *w,
-                                       uint32_t *crc); /* the others, and what comes last; crc as above */
+                                       uint32_t *crc); /* the rest, and what comes last; crc as above */
 void ckpt__recipe_writer_free(ckpt__recipe_writer *w);
 #endif

@@ -24,6 +24,7 @@ typedef struct ckpt__recipe_writer {
     ckpt__pump *pump; /* owned */
     ckpt__write_progress *progress;
     size_t next;           /* segments that are put */
+    uint64_t at;           /* bytes of the next one that are */
     unsigned char *data;   /* the block that is being filled; the pump's */
     size_t capacity, used; /* bytes of it */
     bool waits, partly;    /* it holds bytes that are not final yet; it holds others too */
@@ -83,45 +84,79 @@ static ckpt_status flush(writer *w)
  * memory, which the trainer needs as well. */
 enum { TILE = 256 << 10 };
 
-static ckpt_status put_segment(writer *w, size_t i, uint32_t *crc)
+static bool is_payload(const ckpt__segment *s)
+{
+    return s->kind == CKPT__RANGE || s->kind == CKPT__PAYLOAD || s->kind == CKPT__STORAGE;
+}
+
+static ckpt__payload_place place_of(const writer *w)
+{
+    const ckpt__segment *s = &w->recipe->segments[w->next];
+    const ckpt__range whole = {s->number, 0}, r = s->kind == CKPT__RANGE ? w->recipe->ranges[s->number] : whole;
+    return (ckpt__payload_place){s->kind, r.number, r.begin + w->at, s->size - w->at};
+}
+
+/* Bytes of the next segment, as many as the block has room for and are asked for at a time. given: they are there, else they are got;
+ * most: so many at most. */
+static ckpt_status put_some(writer *w, const char *given, uint64_t most, size_t *put)
+{
+    const ckpt__segment *s = &w->recipe->segments[w->next];
+    size_t tile = w->payload->tile ? w->payload->tile : TILE, n = w->capacity - w->used;
+    /* where a block ends within an element, only that one is asked for in two parts */
+    n = given || n < tile - (size_t)(w->at % tile) ? n : tile - (size_t)(w->at % tile);
+    n = most < n ? (size_t)most : n;
+    unsigned char *to = w->data + w->used;
+    if (given)
+        memcpy(to, given, n);
+    else {
+        const ckpt__payload_place place = place_of(w);
+        ckpt_status status = w->payload->read(w->payload->ctx, s->kind, place.number, place.at, to, n, w->err);
+        if (status < 0)
+            return status;
+    }
+    if (s->kind == CKPT__DEFERRED)
+        w->waits = true;
+    else {
+        w->partly = true;
+        w->crcs[w->next] = ckpt__crc32(w->crcs[w->next], to, n);
+    }
+    w->used += n;
+    w->at += n;
+    *put = n;
+    return w->used == w->capacity ? flush(w) : CKPT_OK;
+}
+
+/* So many bytes of the next segment; `next` is the one behind it when all of it is put. */
+static ckpt_status put_bytes(writer *w, const char *given, uint64_t bytes)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t put; status == CKPT_OK && bytes; bytes -= put) {
+        put = 0;
+        status = put_some(w, given, bytes, &put);
+        given = given ? given + put : NULL;
+    }
+    if (status == CKPT_OK && w->at == w->recipe->segments[w->next].size) {
+        w->next++;
+        w->at = 0;
+    }
+    return status;
+}
+
+/* What is left of the next segment. */
+static ckpt_status put_segment(writer *w)
 {
     ckpt__recipe *r = w->recipe;
+    const size_t i = w->next;
     const ckpt__segment *s = &r->segments[i];
     const char *bytes = s->kind == CKPT__LITERAL || s->kind == CKPT__DEFERRED ? s->bytes : NULL;
-    const ckpt__range whole = {s->number, 0}, *range = s->kind == CKPT__RANGE ? &r->ranges[s->number] : &whole;
     ckpt_status status = CKPT_OK;
-    *crc = 0;
     if (s->kind == CKPT__COMPUTED) {
         if (s->size > SIZE_MAX / 2 || !ckpt__buf_reserve(&w->made, (size_t)s->size))
             return ckpt__fail_memory(w->err, "file header", s->size);
         status = r->compute(r, i, w->crcs, w->made.data, w->err);
         bytes = w->made.data;
     }
-    for (uint64_t at = 0; status == CKPT_OK && at < s->size;) {
-        size_t room = w->capacity - w->used;
-        size_t tile = w->payload->tile ? w->payload->tile : TILE, most = tile - (size_t)(at % tile);
-        most = room < most ? room
-                           : most; /* where a block ends within an element, only that one is asked for in two parts */
-        size_t n = s->size - at < most ? (size_t)(s->size - at) : most;
-        unsigned char *to = w->data + w->used;
-        if (bytes)
-            memcpy(to, bytes + at, n);
-        else
-            status = w->payload->read(w->payload->ctx, s->kind, range->number, range->begin + at, to, n, w->err);
-        if (status < 0)
-            return status;
-        if (s->kind == CKPT__DEFERRED)
-            w->waits = true;
-        else {
-            w->partly = true;
-            *crc = ckpt__crc32(*crc, to, n);
-        }
-        w->used += n;
-        at += n;
-        if (w->used == w->capacity)
-            status = flush(w);
-    }
-    return status;
+    return status == CKPT_OK ? put_bytes(w, bytes ? bytes + w->at : NULL, s->size - w->at) : status;
 }
 
 /* Puts the final bytes of the deferred segments into a block that waited for them, and writes it. */
@@ -172,17 +207,32 @@ ckpt_status ckpt__recipe_writer_open(ckpt__recipe *recipe, const ckpt__payload *
     return status == CKPT_OK ? next_block(w) : status;
 }
 
-ckpt_status ckpt__recipe_writer_to(ckpt__recipe_writer *w, size_t segments)
+ckpt_status ckpt__recipe_writer_next(ckpt__recipe_writer *w, ckpt__payload_place *place, bool *there)
 {
     ckpt_status status = CKPT_OK;
-    for (; status == CKPT_OK && w->next < segments && w->next < w->recipe->count; w->next++)
-        status = put_segment(w, w->next, &w->crcs[w->next]);
+    while (status == CKPT_OK && w->next < w->recipe->count && !is_payload(&w->recipe->segments[w->next]))
+        status = put_segment(w);
+    *there = status == CKPT_OK && w->next < w->recipe->count;
+    if (*there)
+        *place = place_of(w);
     return status;
+}
+
+ckpt_status ckpt__recipe_writer_read(ckpt__recipe_writer *w, uint64_t bytes)
+{
+    return put_bytes(w, NULL, bytes);
+}
+
+ckpt_status ckpt__recipe_writer_give(ckpt__recipe_writer *w, const void *bytes, size_t n)
+{
+    return put_bytes(w, bytes, n);
 }
 
 ckpt_status ckpt__recipe_writer_finish(ckpt__recipe_writer *w, uint32_t *crc)
 {
-    ckpt_status status = ckpt__recipe_writer_to(w, w->recipe->count);
+    ckpt_status status = CKPT_OK;
+    while (status == CKPT_OK && w->next < w->recipe->count)
+        status = put_segment(w);
     if (status == CKPT_OK)
         status = flush(w);
     if (status == CKPT_OK)

@@ -17,7 +17,7 @@
 enum { SYNC_SECONDS = 5, SYNC_BYTES = 1 << 30 };
 enum { MOST = 1 << 30 }; /* bytes of a journal */
 
-static const char head[] = "ckpt-journal 1 ";
+static const char head[] = "ckpt-journal 1 ", of_head[] = "of ";
 
 static int64_t now(void)
 {
@@ -61,16 +61,17 @@ static bool take_name(char *name)
     return to > name;
 }
 
-/* "CRC text\n"; the room for the CRC is made by the caller. */
+/* "CRC text\n"; the room for the CRC is made by the caller, at byte `begin`. */
 enum { CRC_ROOM = 9 };
 
-static bool end_record(ckpt__buf *b)
+static bool end_record(ckpt__buf *b, size_t begin)
 {
     char crc[CRC_ROOM + 1];
+    const size_t from = begin + CRC_ROOM;
     if (b->failed)
         return false;
-    snprintf(crc, sizeof crc, "%08" PRIx32 " ", ckpt__crc32(0, b->data + CRC_ROOM, b->size - CRC_ROOM));
-    memcpy(b->data, crc, CRC_ROOM);
+    snprintf(crc, sizeof crc, "%08" PRIx32 " ", ckpt__crc32(0, b->data + from, b->size - from));
+    memcpy(b->data + begin, crc, CRC_ROOM);
     ckpt__buf_char(b, '\n');
     return !b->failed;
 }
@@ -128,7 +129,7 @@ void ckpt__journal_add(ckpt__journal *j, int folder, const char *name, uint64_t 
         ckpt__buf_char(&b, ' ');
         ckpt__buf_str(&b, more);
     }
-    if (!end_record(&b) || b.size > MOST || j->end > MOST - b.size || !append(j, &b))
+    if (!end_record(&b, 0) || b.size > MOST || j->end > MOST - b.size || !append(j, &b))
         give_up(j);
     ckpt__buf_free(&b);
     j->waiting += size + 1;
@@ -167,6 +168,7 @@ static ckpt__journal *make(int dirfd)
     j->fd = -1;
     j->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 0);
     j->synced_at = now();
+    j->of = "";
     return j;
 }
 
@@ -175,7 +177,7 @@ static bool lock(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* The file gets its name when it is locked and has its first line: who sees it sees that. False: not on this system (errno). */
+/* The file gets its name when it is locked and has its first lines: who sees it sees those. False: not on this system (errno). */
 static bool make_unseen(ckpt__journal *j, const ckpt__buf *first, bool *taken)
 {
     char path[40];
@@ -194,7 +196,7 @@ static bool make_unseen(ckpt__journal *j, const ckpt__buf *first, bool *taken)
     return made;
 }
 
-/* Where a file cannot be without a name. One that is killed before it has written its first line leaves an empty file, at which nobody
+/* Where a file cannot be without a name. One that is killed before it has written its first lines leaves an empty file, at which nobody
  * looks; one that finds it locked by a reader of that moment has none. */
 static bool make_seen(ckpt__journal *j, const ckpt__buf *first, bool *taken)
 {
@@ -208,16 +210,27 @@ static bool make_seen(ckpt__journal *j, const ckpt__buf *first, bool *taken)
     return false;
 }
 
-ckpt_status ckpt__journal_new(int dirfd, const char *temporary, const char *base, const char *digest, bool sync,
-                              ckpt__journal **out, ckpt_error *err)
+/* The first lines. */
+static bool say_first(ckpt__buf *first, const char *base, const char *digest, const char *of)
+{
+    ckpt__buf_printf(first, "%*s%s%s ", CRC_ROOM, "", head, digest);
+    put_name(first, base);
+    bool good = end_record(first, 0);
+    const size_t begin = first->size;
+    if (!good || !of || !*of)
+        return good;
+    ckpt__buf_printf(first, "%*s%s%s", CRC_ROOM, "", of_head, of);
+    return end_record(first, begin);
+}
+
+ckpt_status ckpt__journal_new(int dirfd, const char *temporary, const char *base, const char *digest, const char *of,
+                              bool sync, ckpt__journal **out, ckpt_error *err)
 {
     ckpt__buf first = {0};
     ckpt_status status = CKPT_OK;
     bool taken = false;
     *out = NULL;
-    ckpt__buf_printf(&first, "%*s%s%s ", CRC_ROOM, "", head, digest);
-    put_name(&first, base);
-    ckpt__journal *j = end_record(&first) ? make(dirfd) : NULL;
+    ckpt__journal *j = say_first(&first, base, digest, of) ? make(dirfd) : NULL;
     if (j && asprintf(&j->name, "%s" CKPT__JOURNAL_TAIL, temporary) < 0)
         j->name = NULL;
     if (!j || !j->name)
@@ -315,8 +328,13 @@ static ckpt_status parse(ckpt__journal *j, const char *base, const char *digest,
     char *line = take_line(j->text, size, &at);
     *is = line && ckpt__begins(line, head) ? judge(line, base, digest) : CKPT__JOURNAL_NOT_OURS;
     j->end = at;
-    while (*is == CKPT__JOURNAL_SAME && at < size && (line = take_line(j->text, size, &at))) {
+    while (*is >= CKPT__JOURNAL_SAME && at < size && (line = take_line(j->text, size, &at))) {
         ckpt__journal_entry e;
+        if (!j->count && !*j->of && ckpt__begins(line, of_head)) {
+            j->of = line + sizeof of_head - 1;
+            j->end = at;
+            continue;
+        }
         if (!take_entry(line, &e))
             break;
         if (!ckpt__grow(&j->entries, &j->capacity, j->count + 1, sizeof *j->entries))

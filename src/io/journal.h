@@ -5,9 +5,10 @@
  * Each line begins with the CRC-32 of what follows the blank, and is a record; the first that is torn or wrong ends the journal:
  *
  *     f2c1a9d0 ckpt-journal 1 DIGEST DST            what is made of what: another digest is another directory
+ *     77c0e1b4 of TEXT                              the same in words, so that it can be told what differs
  *     09ab33e1 file SIZE CRC NAME [MORE]            NAME has SIZE bytes of CRC-32 CRC; it was synced before this was written
  *
- * NAME and DST have %XX for a blank, a '%' and what is no printable ASCII. MORE is the caller's, without a line break.
+ * NAME and DST have %XX for a blank, a '%' and what is no printable ASCII. TEXT and MORE are the caller's, without a line break.
  *   A record is no promise: who goes on reads the file back and compares. So a record that a power cut has kept, of a file that it
  * has not, does no harm, and the journal is synced only now and then.
  *   As long as its run lives the journal is locked (flock). It appears under its name locked, with its first line. Where a file system
@@ -32,6 +33,7 @@ typedef struct ckpt__journal {
     uint64_t waiting;  /* bytes of files that were recorded since the last sync */
     int64_t synced_at; /* seconds of a clock that only goes forward */
     char *text;        /* heap: what was read, cut into strings; NULL: it is new */
+    const char *of;    /* in that, what it is of, in words; "" where it does not say, or is new */
     ckpt__journal_entry *entries;
     size_t count,
         capacity; /* heap, in the order in which they were recorded; of a file that is there twice the last counts */
@@ -41,8 +43,8 @@ typedef struct ckpt__journal {
 
 /* The journal of the directory that is going to be called `temporary`, below dirfd. *out NULL and CKPT_OK: there can be none here.
  * CKPT_E_EXISTS: there is one of that name. */
-ckpt_status ckpt__journal_new(int dirfd, const char *temporary, const char *base, const char *digest, bool sync,
-                              ckpt__journal **out, ckpt_error *err);
+ckpt_status ckpt__journal_new(int dirfd, const char *temporary, const char *base, const char *digest, const char *of,
+                              bool sync, ckpt__journal **out, ckpt_error *err);
 
 typedef enum ckpt__journal_is {
     CKPT__JOURNAL_NOT_OURS, /* or it cannot be told: it is left alone */

@@ -354,11 +354,12 @@ static ckpt_status begin_directory(ckpt__sink *s, ckpt_error *err)
 {
     const char *digest = s->options.journal;
     s->options.journal = NULL;
-    ckpt_status status = digest ? ckpt__sink_search(s, digest, false, err) : CKPT_OK;
+    ckpt_status status = digest ? ckpt__sink_search(s, digest, NULL, NULL, err) : CKPT_OK;
     if (status == CKPT_OK && s->journal)
         status = ckpt__sink_adopt(s, err);
     if (status == CKPT_OK && !s->adopted)
         status = make_temporary(s, digest, err);
+    s->options.journal_of = NULL;
     return status;
 }
 

@@ -15,6 +15,8 @@ typedef struct ckpt__sink_options {
         journal; /* of a directory: a digest of what is going to be in it. What an interrupted run with the same one has
                                    * left is gone on with, what others have left is removed (io/sink_left.h). "": all is
                                    * removed, and no journal is kept. NULL: nobody looks. Borrowed by the opening alone */
+    const char *
+        journal_of; /* the same in words, for those who ask what a journal is of; NULL: it does not say. Borrowed likewise */
 } ckpt__sink_options;
 
 /* A temporary in path's directory, O_EXCL, that nobody but its owner may open; settled it gets the mode of the file replaced

@@ -125,7 +125,8 @@ bool ckpt__remove_tree(int dirfd, const char *name)
 typedef struct search {
     ckpt__sink *s;
     const char *digest;
-    bool look_only;
+    ckpt__look_fn *look; /* NULL: what is of no use is removed */
+    void *ctx;
     ckpt__journal *best; /* owned: the one of that digest that has the most bytes; NULL: there is none */
     uint64_t best_bytes;
 } search;
@@ -156,7 +157,7 @@ static void discard(search *f, ckpt__journal *j, bool counts)
     bool missing;
     bool ours = has_folder(j, folder, &missing);
     f->s->left.stale += ours && counts;
-    if (f->look_only || (!ours && !missing))
+    if (f->look || (!ours && !missing))
         ckpt__journal_close(j);
     else if (missing || ckpt__remove_tree(j->dirfd, folder))
         ckpt__journal_remove(j);
@@ -190,10 +191,21 @@ static void take(search *f, ckpt__journal *j)
         discard(f, other, false);
 }
 
-ckpt_status ckpt__sink_search(ckpt__sink *s, const char *digest, bool look_only, ckpt_error *err)
+/* It is of no use: asked about, and gone. */
+static ckpt_status pass_over(search *f, ckpt__journal *j, ckpt_error *err)
+{
+    char folder[NAME_MAX + 1];
+    bool missing;
+    const bool ours = has_folder(j, folder, &missing);
+    ckpt_status status = f->look && ours ? f->look(f->ctx, folder, j, err) : CKPT_OK;
+    discard(f, j, true);
+    return status;
+}
+
+ckpt_status ckpt__sink_search(ckpt__sink *s, const char *digest, ckpt__look_fn *look, void *ctx, ckpt_error *err)
 {
     names list = {NULL, 0, 0};
-    search f = {.s = s, .digest = digest, .look_only = look_only};
+    search f = {.s = s, .digest = digest, .look = look, .ctx = ctx};
     ckpt_status status = CKPT_OK;
     if (!list_names(s->dirfd, ".", is_journal, s, &list) && errno == ENOMEM)
         status = ckpt__fail_memory(err, s->path, 0);
@@ -205,7 +217,7 @@ ckpt_status ckpt__sink_search(ckpt__sink *s, const char *digest, bool look_only,
         if (j && is == CKPT__JOURNAL_SAME)
             take(&f, j);
         else if (j)
-            discard(&f, j, true);
+            status = pass_over(&f, j, err);
     }
     free_names(&list);
     if (status < 0)
@@ -215,7 +227,8 @@ ckpt_status ckpt__sink_search(ckpt__sink *s, const char *digest, bool look_only,
     return status;
 }
 
-ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__sink_left *out, ckpt_error *err)
+ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__look_fn *look, void *ctx, ckpt__sink_left *out,
+                            ckpt_error *err)
 {
     static const ckpt__sink_options none;
     ckpt__sink *s = ckpt__sink_new(&none);
@@ -224,7 +237,7 @@ ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__sink_lef
         return ckpt__fail_memory(err, path, 0);
     ckpt_status status = ckpt__sink_locate(s, path, err);
     if (status == CKPT_OK)
-        status = ckpt__sink_search(s, digest, true, err);
+        status = ckpt__sink_search(s, digest, look, ctx, err);
     if (status == CKPT_OK) {
         *out = s->left;
         if (s->journal) {
@@ -274,7 +287,8 @@ ckpt_status ckpt__sink_call_temporary(ckpt__sink *s, const char *digest, ckpt_er
     }
     if (!digest || !*digest)
         return CKPT_OK;
-    ckpt_status status = ckpt__journal_new(s->dirfd, s->temporary, s->base, digest, s->options.sync, &s->journal, err);
+    ckpt_status status = ckpt__journal_new(s->dirfd, s->temporary, s->base, digest, s->options.journal_of,
+                                           s->options.sync, &s->journal, err);
     if (status < 0) { /* nothing of that name is there to be removed */
         free(s->temporary);
         s->temporary = NULL;

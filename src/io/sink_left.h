@@ -19,8 +19,12 @@ typedef struct ckpt__sink_left {
     char name[256]; /* and its name; else "" */
 } ckpt__sink_left;
 
+/* Is told of a leftover that is of no use by its digest: its directory's name, and what its journal says. A negative answer ends the
+ * search, and is returned. */
+typedef ckpt_status ckpt__look_fn(void *ctx, const char *folder, const ckpt__journal *journal, ckpt_error *err);
 /* What opening the directory sink would find; nothing is changed. */
-ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__sink_left *out, ckpt_error *err);
+ckpt_status ckpt__sink_look(const char *path, const char *digest, ckpt__look_fn *look, void *ctx, ckpt__sink_left *out,
+                            ckpt_error *err);
 /* The destination is there, and stays: removes the journal of a run that was killed just after it had given the name. */
 void ckpt__sink_tidy(const char *path);
 /* What opening it has found. */

@@ -32,9 +32,9 @@ struct ckpt__sink {
 ckpt__sink *ckpt__sink_new(const ckpt__sink_options *options);
 /* Splits path (a link as destination resolved first) and opens the directory that it lies in. */
 ckpt_status ckpt__sink_locate(ckpt__sink *s, const char *path, ckpt_error *err);
-/* Looks at what interrupted runs have left for s, and removes what is of no use unless it is only looked at; then s->journal is that
- * of the one to go on with, or NULL. */
-ckpt_status ckpt__sink_search(ckpt__sink *s, const char *digest, bool look_only, ckpt_error *err);
+/* Looks at what interrupted runs have left for s, and removes what is of no use; then s->journal is that of the one to go on with, or
+ * NULL. look: nothing is removed, and it is asked about each that would be. */
+ckpt_status ckpt__sink_search(ckpt__sink *s, const char *digest, ckpt__look_fn *look, void *ctx, ckpt_error *err);
 /* The directory of s->journal is the temporary from now on. CKPT_E_NOT_FOUND: it is not as it has to be; s->journal is NULL then. */
 ckpt_status ckpt__sink_adopt(ckpt__sink *s, ckpt_error *err);
 /* A new name for a temporary directory, into s->temporary, and a journal for it where one is asked for. CKPT_E_EXISTS: try again. */

@@ -207,6 +207,8 @@ ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
         b->current = SIZE_MAX; /* nothing is behind it */
         status = make_bonds(b, laid, count, w->err);
     }
+    if (status == CKPT_OK)
+        status = ckpt__slices_list(b, w);
     free(laid);
     if (status < 0)
         return status;
@@ -224,7 +226,7 @@ ckpt_status ckpt__bytes_plan(ckpt__out *w, ckpt__bytes **out)
 
 uint64_t ckpt__bytes_memory(const ckpt__bytes *b)
 {
-    return b->count * sizeof *b->bonds + ckpt__plan_memory(b->plan);
+    return b->count * sizeof *b->bonds + b->slice_count * sizeof *b->slices + ckpt__plan_memory(b->plan);
 }
 
 const ckpt__plan *ckpt__bytes_plan_of(const ckpt__bytes *b)
@@ -300,6 +302,7 @@ void ckpt__bytes_free(ckpt__bytes *b)
     free(b->bonds);
     free(b->ops);
     free(b->wants);
+    free(b->slices);
     free(b->counts);
     free(b->checked);
     free(b->tensor_counts);

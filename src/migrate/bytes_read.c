@@ -181,13 +181,52 @@ static ckpt_status pull(ckpt__bytes *b, uint64_t begin, uint64_t end, void *to, 
     return settled < 0 ? settled : status;
 }
 
+/* The same, of the current payload; where it is counted by slices, the bytes are of one. */
+static ckpt_status pull_slice(ckpt__bytes *b, uint64_t begin, uint64_t end, void *to, ckpt_error *err)
+{
+    ckpt__slice *s = b->counts ? ckpt__slice_at(b, b->current, begin - b->begin) : NULL;
+    if (!s)
+        return pull(b, begin, end, to, err);
+    ckpt__convert_counts *counts = &b->counts[b->current], whole = *counts;
+    memset(counts, 0, sizeof *counts);
+    ckpt_status status = pull(b, begin, end, to, err);
+    ckpt__slice_count(s, begin - b->begin, counts);
+    *counts = whole;
+    return status;
+}
+
+/* Is the current payload, of which files have ranges, put together whole all the same? Its elements lie strided: part by part, the bytes
+ * between them would be read each time. */
+static bool is_filled_whole(const ckpt__bytes *b)
+{
+    const ckpt__tensor *from = &b->m->from->tensors[b->bonds[b->current].from],
+                       *to = &b->m->index->tensors[b->bonds[b->current].to];
+    return from->whole && !ckpt__is_split(to) &&
+           !ckpt__is_c_order(from->info.shape, from->info.strides, from->info.ndim) &&
+           window_bytes(b, b->current) >= b->size;
+}
+
+/* Which bytes are put together for byte `*begin`, and are they counted for all of the payload? */
+static bool bound_window(ckpt__bytes *b, uint64_t *begin, uint64_t *end)
+{
+    const uint64_t all = b->begin + b->size, most = window_end(b, b->current, *begin);
+    const ckpt__slice *s = b->counts ? ckpt__slice_at(b, b->current, *begin - b->begin) : NULL;
+    if (b->route == CKPT__AMONG || (s && is_filled_whole(b))) {
+        *begin = b->begin;
+        *end = b->route == CKPT__AMONG ? end_together(b, b->current) : all;
+        if (b->counts)
+            memset(&b->counts[b->current], 0, sizeof *b->counts);
+        return true;
+    }
+    *end = s ? b->begin + s->end : all;
+    *end = most < *end ? most : *end;
+    return !s;
+}
+
 static ckpt_status fill_window(ckpt__bytes *b, uint64_t begin, ckpt_error *err)
 {
-    uint64_t end = b->begin + b->size;
-    if (b->route == CKPT__AMONG)
-        end = end_together(b, b->current);
-    else if (window_end(b, b->current, begin) < end)
-        end = window_end(b, b->current, begin);
+    uint64_t end;
+    const bool whole = bound_window(b, &begin, &end);
     b->window_begin = b->window_end = 0;
     if (end - begin > b->room) {
         free(b->window);
@@ -197,7 +236,7 @@ static ckpt_status fill_window(ckpt__bytes *b, uint64_t begin, ckpt_error *err)
             return ckpt__migration_no_memory(err);
         }
     }
-    ckpt_status status = pull(b, begin, end, b->window, err);
+    ckpt_status status = whole ? pull(b, begin, end, b->window, err) : pull_slice(b, begin, end, b->window, err);
     if (status < 0)
         return status;
     b->window_of = b->storage;
@@ -240,11 +279,11 @@ static ckpt_status read_straight(ckpt__bytes *b, uint64_t offset, unsigned char 
             memcpy(to, b->carry + (offset - b->carry_begin), some);
         } else if (cut == 0 && (n >= b->unit || n == left)) {
             some = n == left ? n : n - n % b->unit; /* a storage may end within an element */
-            status = pull(b, b->begin + offset, b->begin + offset + some, to, err);
+            status = pull_slice(b, b->begin + offset, b->begin + offset + some, to, err);
         } else {
             b->carry_begin = offset - cut;
             b->carry_end = b->carry_begin + (left + cut < b->unit ? left + cut : b->unit);
-            status = pull(b, b->begin + b->carry_begin, b->begin + b->carry_end, b->carry, err);
+            status = pull_slice(b, b->begin + b->carry_begin, b->begin + b->carry_end, b->carry, err);
         }
         to += some;
         offset += some;
@@ -311,7 +350,7 @@ static ckpt_status begin_payload(ckpt__bytes *b, ckpt__segment_kind kind, size_t
     b->unit = op->granule > 1 ? 1 : op->to_size;
     b->carry_begin = b->carry_end = 0;
     b->window_begin = b->window_end = 0; /* what is read again is counted again */
-    if (b->counts && first)
+    if (b->counts && !range)
         memset(&b->counts[number], 0, sizeof *b->counts);
     if (b->route == CKPT__STRAIGHT && b->room > TOGETHER) { /* so much is not kept where it is not used */
         free(b->window);
@@ -376,7 +415,7 @@ const ckpt__convert_counts *ckpt__bytes_cast_counts(ckpt__bytes *b)
 {
     for (size_t i = 0; b->counts && i < b->count; i++)
         if (!(b->bonds[i].flags & CKPT__BOND_STORAGE))
-            b->tensor_counts[b->bonds[i].from] = b->counts[i];
+            b->tensor_counts[b->bonds[i].from] = ckpt__slices_sum(b, i);
     return b->tensor_counts;
 }
 

@@ -2,7 +2,7 @@
  *
  *   the sources      of each file its name, size, inode, time of its last change, and samples of its bytes: its head, its tail
  *                    (where a zip archive has the CRC-32 of each record) and places between; the CRCs that its format keeps
- *   the options      those that may change the target
+ *   the options      those that may change the target (digest_options.c)
  *   the plan         of each file its name, its segments, and the bytes that are known by now; which tensor is made of which, and how
  *   the library      its version
  *
@@ -144,43 +144,6 @@ static void add_index(sum *s, const ckpt__index *x)
     }
 }
 
-/* ---- the options: those that say how it is done (force, no_sync, verify, memory, threads, ...) are not among them */
-
-static void add_options(sum *s, const ckpt_migrate_options *o)
-{
-    add_text(s, o->from);
-    add_number(s, o->also_count);
-    add_flags(s, (bool[]){o->salvage, o->lossy, o->map_device_objects, o->weights_only, o->plain}, 5);
-    add_text(s, o->to);
-    add_number(s, o->max_shard_size);
-    add_text(s, o->map_location);
-    add_number(s, (uint64_t)o->optimizer);
-    add_number(s, (uint64_t)o->ranks.rank);
-    add_number(s, (uint64_t)o->ranks.local_rank);
-    add_number(s, (uint64_t)o->ranks.world);
-    add_texts(s, o->param_names, o->param_name_count);
-    add_texts(s, o->strip_prefix, o->strip_prefix_count);
-    add_texts(s, o->rename, o->rename_count);
-    add_text(s, o->add_prefix);
-    add_texts(s, o->only_tensor, o->only_tensor_count);
-    add_texts(s, o->only_role, o->only_role_count);
-    add_texts(s, o->only_device, o->only_device_count);
-    add_texts(s, o->drop, o->drop_count);
-    add_texts(s, o->cast, o->cast_count);
-    add_texts(s, o->fix, o->fix_count);
-    add_text(s, o->assume_order);
-    add_texts(s, o->replace, o->replace_count);
-    add_text(s, o->merge_adapter);
-    add_number(s, (uint64_t)o->rank_state);
-    add_number(s, o->target_world);
-    add_texts(s, o->shard, o->shard_count);
-    add_text(s, o->layout);
-    add_text(s, o->layout_side);
-    add_texts(s, o->layout_vars, o->layout_var_count);
-    add_text(s, o->mesh);
-    add_texts(s, o->cuts, o->cut_count);
-}
-
 /* ---- the plan */
 
 static void add_recipe(sum *s, const ckpt__recipe *r)
@@ -219,44 +182,68 @@ static void add_plan(sum *s, const ckpt__plan *plan)
     }
 }
 
-static ckpt_status add_files(ckpt__out *w, sum *s, void *block)
+static void add_files(ckpt__out *w, sum *s)
 {
-    ckpt_status status = CKPT_OK;
     add_number(s, w->count);
     add_texts(s, w->folders, w->folder_count);
-    for (size_t i = 0; status == CKPT_OK && i < w->count; i++) {
+    for (size_t i = 0; i < w->count; i++) {
         const ckpt__out_file *f = &w->files[i];
         add_text(s, f->name);
         add_text(s, f->format ? f->format->name : NULL);
         add_number(s, f->copy);
         if (f->recipe)
             add_recipe(s, f->recipe);
-        else if (f->copy)
-            status = add_copied(w, s, f, block);
-        else
+        else if (!f->copy && !f->list) /* a list has the time, and what no two runs have alike */
             add_bytes(s, f->text.data, f->text.size);
     }
+}
+
+/* ---- all of it */
+
+static ckpt_status sum_sources(const ckpt__migration *m, void *block, char *digest, ckpt_error *err)
+{
+    sum s;
+    ckpt__sha256_begin(&s);
+    ckpt_status status = add_source(&s, m->reader->source, block, err);
+    if (status == CKPT_OK && m->adapter)
+        status = add_source(&s, m->adapter->reader->source, block, err);
+    ckpt__sha256_end(&s, digest);
     return status;
 }
 
-ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT])
+static ckpt_status sum_copied(ckpt__out *w, void *block, char *digest)
 {
-    const ckpt__migration *m = w->m;
     sum s;
-    unsigned char *block = malloc(END);
+    ckpt_status status = CKPT_OK;
     ckpt__sha256_begin(&s);
-    add_text(&s, ckpt_version());
-    add_text(&s, m->to);
-    add_options(&s, &m->options);
-    ckpt_status status = block ? add_source(&s, m->reader->source, block, w->err) : ckpt__migration_no_memory(w->err);
-    if (status == CKPT_OK && m->adapter)
-        status = add_source(&s, m->adapter->reader->source, block, w->err);
-    if (status == CKPT_OK) {
-        add_index(&s, m->from);
-        add_plan(&s, ckpt__bytes_plan_of(w->bytes));
-        status = add_files(w, &s, block);
-    }
-    free(block);
+    for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
+        if (w->files[i].copy)
+            status = add_copied(w, &s, &w->files[i], block);
     ckpt__sha256_end(&s, digest);
     return status;
+}
+
+ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT], ckpt__buf *of)
+{
+    const ckpt__migration *m = w->m;
+    char source[CKPT__SHA256_TEXT] = "", copied[CKPT__SHA256_TEXT] = "";
+    sum s;
+    unsigned char *block = malloc(END);
+    ckpt_status status = block ? sum_sources(m, block, source, w->err) : ckpt__migration_no_memory(w->err);
+    if (status == CKPT_OK)
+        status = sum_copied(w, block, copied);
+    free(block);
+    if (status < 0)
+        return status;
+    ckpt__buf_printf(of, "source=%.16s copied=%.16s version=%s ", source, copied, ckpt_version());
+    ckpt__options_say(m, of);
+    ckpt__sha256_begin(&s);
+    add_text(&s, source);
+    add_text(&s, copied);
+    add_bytes(&s, of->data, of->size);
+    add_index(&s, m->from);
+    add_plan(&s, ckpt__bytes_plan_of(w->bytes));
+    add_files(w, &s);
+    ckpt__sha256_end(&s, digest);
+    return of->failed ? ckpt__migration_no_memory(w->err) : CKPT_OK;
 }

@@ -18,13 +18,6 @@ static bool has_journal(const ckpt__out *w)
     return ckpt__is_folder(w->m) && !w->m->options.no_resume && ckpt__bytes_stops(w->bytes);
 }
 
-ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, char digest[CKPT__SHA256_TEXT])
-{
-    digest[0] = '\0';
-    options->journal = digest;
-    return has_journal(w) ? ckpt__out_digest(w, digest) : CKPT_OK;
-}
-
 /* A finding about the target. */
 static ckpt_status note(const ckpt__out *w, ckpt_severity severity, const char *code, const char *fix, uint64_t bytes,
                         const char *message)
@@ -44,7 +37,7 @@ static ckpt_status note_found(const ckpt__out *w, const ckpt__sink_left *left)
         snprintf(text, sizeof text, "%s an interrupted run has left for this target %s%s",
                  dry || left->stuck ? "what" : "removed: what",
                  anew ? "is not gone on with, as asked"
-                      : "is of another source, of other options or of another version, and is not gone on with",
+                      : "is of another source or of another version, or has no finished file, and is not gone on with",
                  left->stuck ? "; some of it could not be removed"
                  : dry       ? "; a run would remove it"
                              : "");
@@ -57,23 +50,108 @@ static ckpt_status note_found(const ckpt__out *w, const ckpt__sink_left *left)
     return status;
 }
 
+/* What a run of other options has finished. */
+typedef struct others {
+    const char *of;   /* this run, in words */
+    size_t files;     /* finished by the first that was met; 0: none was */
+    char folder[256]; /* its name */
+    ckpt__buf why;    /* owned: what differs */
+} others;
+
+static bool same_word(const char *a, const char *b, const char *name)
+{
+    const ckpt_str x = ckpt__options_word(a, name), y = ckpt__options_word(b, name);
+    return x.data && y.data && ckpt__str_equal(x, y);
+}
+
+/* A source that has changed, or another version, makes what is finished worthless; a mistyped option does not. */
+static ckpt_status find_others(void *ctx, const char *folder, const ckpt__journal *j, ckpt_error *err)
+{
+    others *o = ctx;
+    if (o->files || !j->count || !same_word(j->of, o->of, "source") || !same_word(j->of, o->of, "version"))
+        return CKPT_OK;
+    const size_t differ = ckpt__options_differ(j->of, o->of, &o->why);
+    if (!differ && !same_word(j->of, o->of, "copied"))
+        return CKPT_OK;
+    if (!differ)
+        ckpt__buf_str(&o->why, "a file that one of them names is another one now");
+    o->files = j->count;
+    snprintf(o->folder, sizeof o->folder, "%s", folder);
+    return o->why.failed ? ckpt__migration_no_memory(err) : CKPT_OK;
+}
+
+/* Looked for before anything is changed. *left: what else there is. *files: 0 where there is nothing of that kind, or this run has files of
+ * its own to go on with. */
+static ckpt_status look(const ckpt__out *w, const ckpt__known_by *by, ckpt__sink_left *left, others *o)
+{
+    *o = (others){.of = by->of.data ? by->of.data : ""};
+    ckpt_status status = ckpt__sink_look(w->m->dst, by->digest, find_others, o, left, w->err);
+    if (*by->digest == '\0' || (status == CKPT_OK && left->files))
+        o->files = 0;
+    return status;
+}
+
+static const char other_options[] =
+    "%zu finished file%s of an interrupted run with other options would be lost, in %s: %s. "
+    "The options of that run go on with %s; --no-resume removes %s and starts anew";
+
+static ckpt_status make_known(ckpt__out *w, ckpt__known_by *by)
+{
+    *by = (ckpt__known_by){.digest = ""};
+    return has_journal(w) ? ckpt__out_digest(w, by->digest, &by->of) : CKPT_OK;
+}
+
+ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, ckpt__known_by *by)
+{
+    ckpt__sink_left left;
+    others o = {.of = ""};
+    ckpt_status status = make_known(w, by);
+    options->journal = by->digest;
+    options->journal_of = by->of.data;
+    if (status == CKPT_OK && *by->digest)
+        status = look(w, by, &left, &o);
+    const bool one = o.files == 1;
+    if (status == CKPT_OK && o.files)
+        status = ckpt__fail(w->err, CKPT_E_EXISTS, w->m->dst, other_options, o.files, one ? "" : "s", o.folder,
+                            o.why.data, one ? "it" : "them", one ? "it" : "them");
+    ckpt__buf_free(&o.why);
+    return status;
+}
+
+static ckpt_status tell_all(const ckpt__out *w, const ckpt__sink_left *left, const others *o)
+{
+    char text[900];
+    const bool one = o->files == 1;
+    ckpt_status status = CKPT_OK;
+    if (o->files) {
+        const int n = snprintf(text, sizeof text, "a run would stop: ");
+        snprintf(text + n, sizeof text - (size_t)n, other_options, o->files, one ? "" : "s", o->folder, o->why.data,
+                 one ? "it" : "them", one ? "it" : "them");
+        status = note(w, CKPT_SEVERITY_WARNING, "journal-other", NULL, 0, text);
+    } else
+        status = note_found(w, left);
+    if (status == CKPT_OK && *left->name) {
+        snprintf(text, sizeof text, "a run would go on with %s, which has %zu of %zu files; each is read back first",
+                 left->name, left->files, w->count);
+        status = note(w, CKPT_SEVERITY_NOTE, "journal-resumed", NULL, left->bytes, text);
+    }
+    return status;
+}
+
 ckpt_status ckpt__interrupted_tell(ckpt__out *w)
 {
     ckpt__sink_left left;
-    ckpt__sink_options unused = {0};
-    char digest[CKPT__SHA256_TEXT], text[400];
+    ckpt__known_by by;
+    others o = {.of = ""};
     if (!ckpt__is_folder(w->m))
         return CKPT_OK;
-    ckpt_status status = ckpt__interrupted_ask(w, &unused, digest);
+    ckpt_status status = make_known(w, &by);
     if (status == CKPT_OK)
-        status = ckpt__sink_look(w->m->dst, digest, &left, w->err);
+        status = look(w, &by, &left, &o);
     if (status == CKPT_OK)
-        status = note_found(w, &left);
-    if (status == CKPT_OK && *left.name) {
-        snprintf(text, sizeof text, "a run would go on with %s, which has %zu of %zu files; each is read back first",
-                 left.name, left.files, w->count);
-        status = note(w, CKPT_SEVERITY_NOTE, "journal-resumed", NULL, left.bytes, text);
-    }
+        status = tell_all(w, &left, &o);
+    ckpt__buf_free(&o.why);
+    ckpt__buf_free(&by.of);
     return status;
 }
 
@@ -215,7 +293,7 @@ ckpt_status ckpt__interrupted_take(ckpt__out *w, ckpt__sink *folder, uint64_t *b
 ckpt_status ckpt__interrupted_record(const ckpt__out *w, ckpt__sink *folder, const ckpt__out_file *f)
 {
     ckpt__buf more = {0};
-    if (!ckpt__sink_journal(folder))
+    if (!ckpt__sink_journal(folder) || f->list) /* each run makes its lists anew */
         return CKPT_OK;
     ckpt__bytes_say(w->bytes, f->recipe, &more);
     ckpt_status status = more.failed ? ckpt__migration_no_memory(w->err) : CKPT_OK;

@@ -237,13 +237,18 @@ static ckpt_status list_hf_losses(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK && others && !m->options.weights_only)
         status = lose(m, text, err);
     const ckpt_value *root = m->from->root;
-    if (status < 0 || m->options.weights_only || !root)
+    if (status < 0 || m->options.weights_only)
         return status;
-    if (ckpt__in_files(m->from) && root->kind == CKPT_V_DICT)
+    if (root && ckpt__in_files(m->from) && root->kind == CKPT_V_DICT)
         return list_files(m, err);
-    if (!m->tree)
-        return CKPT_OK;
-    int found = ckpt_value_walk(root, 0, is_value, NULL, err);
+    const bool canonical = ckpt__format_of(m->from)->canonical;
+    if (!m->tree && !canonical)
+        return CKPT_OK; /* of plain safetensors what they say of themselves goes along */
+    int found = root ? ckpt_value_walk(root, 0, is_value, NULL, err) : 0;
+    if (found == 0 && canonical && m->from->step >= 0) /* of weights alone */
+        return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, err,
+                                    "the step (%lld) is in no file of the target: it holds weights alone",
+                                    (long long)m->from->step);
     return found <= 0 ? (ckpt_status)found : lose(m, "all values beside the tensors (settings, step, epoch, ...)", err);
 }
 
@@ -430,11 +435,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
                                   .behind = true,
                                   .mode_limit = ckpt__source_mode(m->reader->source)};
     ckpt__sink *folder = NULL;
-    char digest[CKPT__SHA256_TEXT];
+    ckpt__known_by by = {.digest = ""};
     uint64_t there = 0, all = m->total / (m->options.verify ? 2 : 1);
-    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, digest) : CKPT_OK;
+    ckpt_status status = ckpt__is_folder(m) ? ckpt__interrupted_ask(w, &options, &by) : CKPT_OK;
     if (status == CKPT_OK && ckpt__is_folder(m))
         status = ckpt__sink_directory(m->dst, &options, &folder, w->err);
+    ckpt__buf_free(&by.of);
     if (status == CKPT_OK && folder)
         status = ckpt__interrupted_take(w, folder, &there);
     if (status == CKPT_OK && folder)
@@ -443,8 +449,12 @@ static ckpt_status write_all(writer *w, const ckpt__payload *payload)
         status = ckpt__sink_folder(folder, w->folders[i], w->err);
     for (size_t i = 0, n; status == CKPT_OK && i < w->count; i += n) {
         shard *s = &w->files[i];
-        size_t turns = folder ? ckpt__turns_count(w, i) : 0;
+        size_t turns = 0;
+        if (folder)
+            status = ckpt__turns_count(w, i, &turns);
         n = turns > 1 ? turns : 1;
+        if (status < 0)
+            break;
         if (turns > 1)
             status = ckpt__write_turns(w, i, n, folder, payload);
         else if (!s->taken) {

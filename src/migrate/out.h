@@ -22,7 +22,8 @@ typedef struct ckpt__out_file {
     uint32_t crc;               /* CRC-32 of the file's bytes, once they are written: of all but `text` */
     bool taken;                 /* an interrupted run has written it, and it was read back */
     struct ckpt__manifest
-        *list; /* in the arena of m->index: `text` is made anew when its turn comes (to_run.c); NULL: it is not */
+        *list; /* in the arena of m->index: `text` is made anew when its turn comes, and by each run that goes on
+                                  * (to_run.c); NULL: it is not */
 } ckpt__out_file;
 
 /* All files of the target, in the order in which they are written. */
@@ -57,8 +58,8 @@ ckpt_status ckpt__bytes_totals(const ckpt__bytes *b, ckpt_migrate_totals *out, c
 /* How often the run, with so much memory for its buffers, decodes compressed storages. *out is to be freed in any case. */
 ckpt_status ckpt__bytes_passes(ckpt__bytes *b, const ckpt__out *w, uint64_t memory, ckpt__passes **out,
                                ckpt_error *err);
-/* Can another run go on between two files? Not where values that are converted lie in ranges of several files: what became of them is
- * counted tensor by tensor. */
+/* Can another run go on between two files? Not where two files have ranges that overlap in part, of values that are converted: what
+ * became of them is counted for each range. */
 bool ckpt__bytes_stops(const ckpt__bytes *b);
 /* What a run that goes on has to know of a file that was just written, for the journal; and takes it in place of reading it.
  * *understood: false where it is no such text. last: it is of the file that was written last of all. */
@@ -108,13 +109,29 @@ ckpt_status ckpt__dcp_folder(ckpt__out *w, const char *folder, const ckpt_value 
 
 /* ---- digest.c */
 
-/* Of the source's files, of the options, and of the plan: two migrations of one digest write the same files. As hexadecimal digits. */
-ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT]);
+/* Of the source's files, of the options, and of the plan: two migrations of one digest write the same files. As hexadecimal digits.
+ * of: words that say what it is of, one by one: "source=DIGEST copied=DIGEST version=0.2.0", and the options. */
+ckpt_status ckpt__out_digest(ckpt__out *w, char digest[CKPT__SHA256_TEXT], ckpt__buf *of);
+
+/* ---- digest_options.c */
+
+/* Behind what is there: the options that decide on the target, as words. Where memory is short the buffer has failed. */
+void ckpt__options_say(const ckpt__migration *m, ckpt__buf *out);
+/* The value of such a word; data NULL: it is not there. */
+ckpt_str ckpt__options_word(const char *words, const char *name);
+/* How many options differ, and behind what is there which they are: "--cast (not given then, '*=bfloat16' now)". */
+size_t ckpt__options_differ(const char *then, const char *now, ckpt__buf *out);
 
 /* ---- interrupted.c: a run goes on with what an interrupted one has left, by its journal (io/journal.h) */
 
-/* Before the directory is opened: options->journal, whose text is `digest`. */
-ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, char digest[CKPT__SHA256_TEXT]);
+/* What this run would be known by. */
+typedef struct ckpt__known_by {
+    char digest[CKPT__SHA256_TEXT]; /* "": no journal is kept */
+    ckpt__buf of;                   /* owned */
+} ckpt__known_by;
+/* Before the directory is opened, which borrows it: options->journal. CKPT_E_EXISTS: an interrupted run of other options has finished files
+ * that would be lost. *by is to be freed in any case. */
+ckpt_status ckpt__interrupted_ask(ckpt__out *w, ckpt__sink_options *options, ckpt__known_by *by);
 /* What a dry run says of it. */
 ckpt_status ckpt__interrupted_tell(ckpt__out *w);
 /* Once it is open: the finished files are read back, and are `taken`. *bytes: theirs. */
@@ -127,7 +144,7 @@ void ckpt__interrupted_leave(ckpt__migration *m, ckpt__sink *folder, ckpt_status
 /* ---- turns.c */
 
 /* How many files from `first` on are written by turns, since they have ranges of the same tensors; 0: that one has none. */
-size_t ckpt__turns_count(const ckpt__out *w, size_t first);
+ckpt_status ckpt__turns_count(const ckpt__out *w, size_t first, size_t *count);
 ckpt_status ckpt__write_turns(ckpt__out *w, size_t first, size_t count, ckpt__sink *folder,
                               const ckpt__payload *payload);
 /* ---- to_llmc.c */

@@ -341,38 +341,72 @@ static ckpt_status values_of(const run_target *t, int64_t rank, const ckpt_value
     return *out ? CKPT_OK : no_memory(t);
 }
 
-static ckpt_status add_rank(run_target *t, int64_t rank)
+static void name_step(const run_target *t, int64_t rank, char *folder, size_t size)
 {
-    char top[32] = "", folder[80], latest[48] = "latest";
-    const ckpt_value *values;
-    ckpt_status status = values_of(t, rank, &values);
-    snprintf(folder, sizeof folder, "step-%08lld", (long long)t->step);
-    if (status == CKPT_OK && t->ranks > 1) {
+    if (t->ranks > 1)
+        snprintf(folder, size, "rank-%05lld/step-%08lld", (long long)rank, (long long)t->step);
+    else
+        snprintf(folder, size, "step-%08lld", (long long)t->step);
+}
+
+static ckpt_status add_folders(run_target *t, int64_t rank)
+{
+    char top[32], folder[80];
+    ckpt_status status = CKPT_OK;
+    name_step(t, rank, folder, sizeof folder);
+    if (t->ranks > 1) {
         snprintf(top, sizeof top, "rank-%05lld", (long long)rank);
-        snprintf(folder, sizeof folder, "%s/step-%08lld", top, (long long)t->step);
-        snprintf(latest, sizeof latest, "%s/latest", top);
         status = add_folder(t, top);
     }
-    if (status == CKPT_OK)
-        status = add_folder(t, folder);
+    return status == CKPT_OK ? add_folder(t, folder) : status;
+}
+
+static ckpt_status add_tensors_of(run_target *t, int64_t rank, bool weights)
+{
+    char folder[80];
+    const ckpt_value *values = NULL;
+    ckpt_status status = weights ? CKPT_OK : values_of(t, rank, &values);
+    name_step(t, rank, folder, sizeof folder);
     if (status == CKPT_OK)
         status = see_as(t, rank);
     if (status == CKPT_OK)
-        status = add_tensors(t, folder, rank, true, NULL);
-    if (status == CKPT_OK)
-        status = add_tensors(t, folder, rank, false, values);
+        status = add_tensors(t, folder, rank, weights, values);
     see_whole(t);
-    if (status == CKPT_OK)
-        status = add_manifest(t, folder, rank);
+    return status;
+}
+
+static ckpt_status add_end(run_target *t, int64_t rank)
+{
+    char folder[80], latest[48] = "latest";
+    name_step(t, rank, folder, sizeof folder);
+    if (t->ranks > 1)
+        snprintf(latest, sizeof latest, "rank-%05lld/latest", (long long)rank);
+    ckpt_status status = add_manifest(t, folder, rank);
     return status == CKPT_OK ? add_latest(t, latest) : status;
 }
 
-/* The manifest says size and CRC of the two files before it: its length is known before they are. */
+/* The files that have ranges of the same tensors lie one behind the other, so that those are read once (turns.c): the weights of all
+ * ranks, what else each trains with, and then what says that all is there. */
+static ckpt_status add_ranks(run_target *t)
+{
+    ckpt_status status = CKPT_OK;
+    for (int64_t r = 0; status == CKPT_OK && r < t->ranks; r++)
+        status = add_folders(t, r);
+    for (int64_t r = 0; status == CKPT_OK && r < t->ranks; r++)
+        status = add_tensors_of(t, r, true);
+    for (int64_t r = 0; status == CKPT_OK && r < t->ranks; r++)
+        status = add_tensors_of(t, r, false);
+    for (int64_t r = 0; status == CKPT_OK && r < t->ranks; r++)
+        status = add_end(t, r);
+    return status;
+}
+
+/* The manifest says size and CRC of the rank's two files: its length is known before they are. */
 ckpt_status ckpt__run_list(ckpt__out *w, size_t number)
 {
     ckpt__manifest *list = w->files[number].list;
     for (size_t i = 0; i < list->count; i++) {
-        const ckpt__out_file *f = &w->files[number - list->count + i];
+        const ckpt__out_file *f = &w->files[i * (size_t)list->world + (size_t)list->rank]; /* see add_ranks */
         const char *slash = strrchr(f->name, '/');
         list->files[i] = (ckpt__manifest_file){ckpt__s(slash ? slash + 1 : f->name), f->recipe->size, f->crc};
     }
@@ -442,8 +476,8 @@ ckpt_status ckpt__run_files(ckpt__out *w)
         status = say_ranks(&t);
     m->run_ranks = (size_t)t.ranks;
     m->run_step = t.step;
-    for (int64_t r = 0; status == CKPT_OK && r < t.ranks; r++)
-        status = add_rank(&t, r);
+    if (status == CKPT_OK)
+        status = add_ranks(&t);
     free(t.rows);
     free(t.tensors);
     return status;

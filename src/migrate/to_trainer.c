@@ -154,10 +154,21 @@ static ckpt_status write_model(trainer *t)
 
 /* ---- the optimizer */
 
-/* Without its master, which is the weight now. */
+/* Without its master, which is the weight now; and the step first, as torch's optimizers make their states. */
 static const ckpt_value *state_of(const trainer *t, const ckpt_value *state)
 {
-    return ckpt__made_without(t->arena, state, ckpt__master_in(t->m, state));
+    const ckpt_value *own = ckpt__made_without(t->arena, state, ckpt__master_in(t->m, state));
+    ckpt__made_dict d = {.arena = t->arena};
+    if (!own || own->kind != CKPT_V_DICT || ckpt__at(own, "step") == NULL ||
+        ckpt__at(own, "step") == own->entries[0].value)
+        return own;
+    for (int first = 1; first >= 0; first--)
+        for (size_t i = 0; i < own->entry_count; i++) {
+            const ckpt_value *key = own->entries[i].key;
+            if ((key->kind == CKPT_V_STR && ckpt__str_is(key->text, "step")) == (first == 1))
+                ckpt__made_put(&d, key, own->entries[i].value);
+        }
+    return ckpt__made_finish(&d);
 }
 
 /* With the ids, without names: no program asks for them, and those of an order that was only assumed are nothing to write down. */
@@ -201,6 +212,19 @@ static ckpt_status write_optimizer(trainer *t)
     return status == CKPT_OK ? ckpt__lose_settings(t->m, t->parts.optimizer, t->err) : status;
 }
 
+/* The Trainer makes two groups, the first of the parameters that decay, and refuses to load another number of them. */
+static ckpt_status say_groups(const trainer *t)
+{
+    const size_t count = t->parts.groups ? t->parts.groups->item_count : 2;
+    if (count == 2)
+        return CKPT_OK;
+    return ckpt__migration_note(
+        t->m, CKPT_SEVERITY_WARNING, "trainer-groups", (ckpt_str){NULL, 0}, t->err,
+        "the optimizer has %zu group%s, and the Trainer makes two (the first of the parameters that decay, the second of biases and "
+        "norms) and refuses another number: give it the program's own optimizer, Trainer(optimizers=(optimizer, scheduler))",
+        count, count == 1 ? "" : "s");
+}
+
 /* m->chosen by files; a tensor that is in none is not written. */
 static ckpt_status take_order(trainer *t)
 {
@@ -233,6 +257,8 @@ static ckpt_status write_all(trainer *t)
         status = (*s)(t);
     if (status == CKPT_OK && !t->accelerate)
         status = ckpt__trainer_state(t);
+    if (status == CKPT_OK && !t->accelerate)
+        status = say_groups(t);
     if (status == CKPT_OK && t->m->reader->source->directory)
         status = ckpt__carry_files(t->w);
     if (status == CKPT_OK)

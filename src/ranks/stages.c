@@ -125,8 +125,8 @@ ckpt_status ckpt__ranks_find_stages(ckpt__ranks *r)
         named = named || r->groups[g].along[s->axis];
     if (!named)
         return ckpt__ranks_wrong(r, ckpt__layout_file(r->request->layout), none,
-                                 "line %zu, column %zu: the names of the files do not have the axis of the stages", s->line,
-                                 s->column);
+                                 "line %zu, column %zu: the names of the files do not have the axis of the stages",
+                                 s->line, s->column);
     ckpt_status status = CKPT_OK;
     if (s->there &&
         ((s->sizes && s->size_count != r->stage_count) || (s->numbers && s->number_stages != r->stage_count)))

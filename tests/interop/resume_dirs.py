@@ -233,13 +233,14 @@ class Rows(torch.utils.data.Dataset):
         return dict(input_ids=(torch.arange(4) * 3 + i * 5 + i // 7) % 11, labels=(torch.arange(4) * 2 + i * 3) % 11)
 
 
-def trained(folder, resume=None):
-    """The parameters after all steps; folder/checkpoint-3 lies there then."""
+def trained(folder, resume=None, own=None, **settings):
+    """The parameters after all steps; folder/checkpoint-3 lies there then. own: makes the optimizer and the scheduler of a model."""
     torch.manual_seed(7 if not resume else 8)
-    args = transformers.TrainingArguments(folder, max_steps=BEFORE + AFTER, per_device_train_batch_size=2, learning_rate=1e-2, weight_decay=0.1, save_steps=BEFORE,
-                                          logging_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, seed=7)
+    args = transformers.TrainingArguments(folder, **dict(dict(max_steps=BEFORE + AFTER, per_device_train_batch_size=2, learning_rate=1e-2, weight_decay=0.1, save_steps=BEFORE,
+                                                              logging_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, seed=7), **settings))
     with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-        trainer = transformers.Trainer(Tokens(), args, train_dataset=Rows())
+        model = Tokens()
+        trainer = transformers.Trainer(model, args, train_dataset=Rows(), **(dict(optimizers=own(model)) if own else {}))
         trainer.train(resume_from_checkpoint=resume)
     return {n: p.detach().clone() for n, p in trainer.model.state_dict().items()}
 
@@ -261,6 +262,46 @@ def to(format, what, source_, folder, *more, lost=()):
     return done
 
 
+def differs(a, b, path=""):
+    """Where b is not what a is: types, keys and their order, values, and of tensors the bytes."""
+    if type(a) is not type(b):
+        return [f"{path}: {a!r}, not {b!r}"]
+    if isinstance(a, dict):
+        out = [] if list(a) == list(b) else [f"{path}: {list(b)}, not {list(a)}"]
+        return out + [x for k in a if k in b for x in differs(a[k], b[k], f"{path}.{k}")]
+    if isinstance(a, (list, tuple)):
+        out = [] if len(a) == len(b) else [f"{path}: {len(b)}, not {len(a)}"]
+        return out + [x for i, (p, q) in enumerate(zip(a, b)) for x in differs(p, q, f"{path}.{i}")]
+    if torch.is_tensor(a):
+        return [] if (a.dtype, a.shape, a.device) == (b.dtype, b.shape, b.device) and torch.equal(a, b) else [f"{path}: another tensor"]
+    return [] if a == b else [f"{path}: {b!r}, not {a!r}"]
+
+
+NAMES = [n for keep in (True, False) for n in ("embed.weight", "norm.weight", "norm.bias", "head.weight", "head.bias") if (n.endswith("weight") and "norm" not in n) == keep]
+
+
+def as_the_trainers(work, saved, want):
+    """By way of other formats the optimizer's file has what the Trainer has written: no key more, none less, in its order."""
+    trained(f"{work}/even", weight_decay=0.0, max_steps=BEFORE)
+    trained(f"{work}/factored", optim="adafactor", max_steps=BEFORE)
+    with open(f"{work}/names", "w") as f:
+        f.write("\n".join(NAMES) + "\n")
+    for kind, source_, ways in (("with decay", saved, ("ckpt", "torch", "dcp", "universal", "hf-trainer-fsdp")), ("without decay", f"{work}/even/checkpoint-{BEFORE}", ("ckpt", "dcp")),
+                                ("Adafactor", f"{work}/factored/checkpoint-{BEFORE}", ("ckpt", "dcp"))):
+        own = torch.load(f"{source_}/optimizer.pt", weights_only=False)
+        check(f"the Trainer's optimizer, {kind}: two groups, and no names", len(own["param_groups"]) == 2 and not any("param_names" in g for g in own["param_groups"]), own["param_groups"])
+        for way in ways:
+            what, between = f"the Trainer's, {kind}, by way of {way}", f"{work}/{kind.replace(' ', '-')}-{way}" + {"ckpt": ".safetensors", "torch": ".pt"}.get(way, "")
+            for of, folder, *args in ((source_, between, "--to", way, "--param-names", f"{work}/names"), (between, between + "-back", "--to", "hf-trainer")):
+                done = checks.run(MIGRATE, *args, "--lossy", of, folder)
+                if not check(f"{what}: {' '.join(args[:2])}", done.returncode == 0, done.stderr):
+                    break
+            else:
+                got = differs(own, torch.load(f"{between}-back/optimizer.pt", weights_only=False))
+                check(f"{what}: its optimizer.pt", not got, got[:5])
+    check("the Trainer's, by way of universal: bit-equal after more steps", same(trained(f"{work}/r0", f"{work}/with-decay-universal-back"), want))
+
+
 def hf_trainer(work):
     live = f"{work}/live"
     want = trained(live)
@@ -279,14 +320,29 @@ def hf_trainer(work):
     check("a file of torch: trainer_state.json was made, and that is said", "logging_steps" in done.stderr, done.stderr)
     check("a file of torch: bit-equal after more steps", same(trained(f"{work}/r2", f"{work}/from-torch"), want))
     # A ckpt file has names: those of the Trainer's order are stated.
-    names = [n for keep in (True, False) for n in ("embed.weight", "norm.weight", "norm.bias", "head.weight", "head.bias")
-             if (n.endswith("weight") and "norm" not in n) == keep]
     with open(f"{work}/names", "w") as f:
-        f.write("\n".join(names) + "\n")
+        f.write("\n".join(NAMES) + "\n")
     done = checks.run(MIGRATE, "--to", "ckpt", "--param-names", f"{work}/names", f"{work}/plain.pt", f"{work}/n.safetensors")
     check("a ckpt file is made", done.returncode == 0, done.stderr)
     to("hf-trainer", "a ckpt file", f"{work}/n.safetensors", f"{work}/from-ckpt")
     check("a ckpt file: bit-equal after more steps", same(trained(f"{work}/r3", f"{work}/from-ckpt"), want))
+    as_the_trainers(work, saved, want)
+    # One group: the Trainer refuses it, and goes on with an optimizer that is given.
+    def one_group(model):
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        return opt, torch.optim.lr_scheduler.LambdaLR(opt, shrink)
+    one = trained(f"{work}/one", own=one_group)
+    files = {name: torch.load(f"{work}/one/checkpoint-{BEFORE}/{name}", weights_only=False) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth")}
+    torch.save(dict(net=load_file(f"{work}/one/checkpoint-{BEFORE}/model.safetensors"), opt=files["optimizer.pt"], lr_scheduler=files["scheduler.pt"],
+                    rng=files["rng_state.pth"], global_step=BEFORE), f"{work}/one.pt")
+    done = to("hf-trainer", "one group", f"{work}/one.pt", f"{work}/of-one")
+    check("one group: that is said", "trainer-groups" in done.stderr and "1 group," in done.stderr, done.stderr)
+    try:
+        trained(f"{work}/r5", f"{work}/of-one")
+        check("one group: the Trainer refuses it", False)
+    except ValueError as e:
+        check("one group: the Trainer refuses it", "different number of parameter groups" in str(e), e)
+    check("one group: bit-equal with an optimizer that is given", same(trained(f"{work}/r6", f"{work}/of-one", own=one_group), one))
     # Where nothing says the step, the optimizer has counted it.
     torch.save({k: v for k, v in plain.items() if k != "global_step"}, f"{work}/no-step.pt")
     done = to("hf-trainer", "no step", f"{work}/no-step.pt", f"{work}/counted")

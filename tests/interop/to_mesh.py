@@ -8,7 +8,7 @@ file a target for each mesh, by --cut or by the layout's own ranks. Of each targ
 - its boxes are those that the peer itself saves with that mesh: the same offsets and sizes of each tensor, in the same files
 - a rank of that mesh reads what it alone has from its own file
 - dcp.load and set_state_dict give each rank the weights, moments and steps of the peer's own re-shard, to the bit, and so are the
-  losses of the next 6 steps; with the mesh it was written for, and with another one
+  losses of the next 4 steps; with the mesh it was written for, and with another one
 
 usage: to_mesh.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
@@ -36,7 +36,7 @@ except ImportError as e:
 
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
 os.environ["CKPT_LAYOUTS"] = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "layouts")
-STEPS, AFTER, WORLD = 3, 6, 4
+STEPS, AFTER, WORLD = 3, 4, 4
 VOCAB, DIM, HEADS, HIDDEN, LAYERS, LENGTH = 7, 16, 4, 11, 2, 8
 MESHES = {"dp=2,tp=2": (2, 2), "dp=1,tp=4": (1, 4), "dp=4,tp=1": (4, 1), "dp_replicate=2,dp=2": "hsdp"}
 CUTS = ("*.wq.weight=tp:0", "*.wk.weight=tp:0,dp:0", "*.wv.weight=tp:0", "*.w1.weight=tp:0", "*.w3.weight=tp:0", "*.wo.weight=tp:1", "*.w2.weight=tp:1",

@@ -20,6 +20,7 @@ from checks import ask, check, section
 import megatron_peer as peer
 from megatron_peer import BASE, FULL, INSPECT, MIGRATE, dist, mp, torch
 
+os.environ["CKPT_LAYOUTS"] = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "layouts")
 AFTER, LENGTH = 4, peer.LENGTH - 1
 CASES = {
     "dist": dict(BASE, tp=2, pp=2),
@@ -166,6 +167,15 @@ def main():
             jobs.append((f"{name} out {tp}x{pp}", dict(own, tp=tp, pp=pp), f"{name}.out"))
             if name != "halves":
                 jobs.append((f"{name} own {tp}x{pp}", dict(case, tp=tp, pp=pp), f"{name}.own/iter_{peer.STEPS:07d}"))
+        if name in ("dist", "full"):        # with the layers apart, as other layouts take them, and back
+            migrate(f"{name} layer by layer", source, f"{name}.layers.safetensors", "--layout", "megatron-layers", "--to", "ckpt")
+            migrate(f"{name} stacked again", f"{name}.layers.safetensors", f"{name}.layers.out", "--to", "torch-dist", "--verify")
+            jobs.append((f"{name} layers 1x2", dict(own, tp=1, pp=2), f"{name}.layers.out"))
+            migrate(f"{name} with its layers stacked", source, f"{name}.stacked.safetensors", "--to", "ckpt")
+            done = checks.run(MIGRATE, "--to", "torch-dist", f"{name}.stacked.safetensors", f"{name}.no")
+            check(f"{name}: what parts stacked layers is said", done.returncode == 2 and "--layout megatron-layers" in done.stderr, done.stderr)
+            migrate(f"{name} parted on the way", f"{name}.stacked.safetensors", f"{name}.parted.out", "--layout", "megatron-layers", "--to", "torch-dist")
+            same_tensors(f"{name}: either way", f"{name}.layers.out", f"{name}.parted.out")
     if migrate("legacy as a file of torch", "legacy.legacy", "legacy.model.pt", "--to", "torch", "--drop", "rng_state*"):
         migrate("a file of torch with Megatron's names", "legacy.model.pt", "file.out", "--to", "torch-dist", "--verify")
         jobs.append(("file out 1x2", dict(CASES["legacy"], tp=1, pp=2), "file.out"))
@@ -184,6 +194,11 @@ def main():
             check(f"{what}: the losses are those of the peer's own re-shard", ours["losses"] == own["losses"], f"{ours['losses']} {own['losses']}")
             check(f"{what}: the iteration", ours["iteration"] == peer.STEPS, ours["iteration"])
             check(f"{what}: the groups", ours["groups"] == own["groups"], f"{ours['groups']} {own['groups']}")
+    for name in ("dist", "full"):
+        ours, own = got[f"{name} layers 1x2"], got[f"{name} own 1x2"]
+        if check(f"{name} by way of its layers: megatron-core loads it", "error" not in ours, ours):
+            same_live(f"{name} by way of its layers", ours["live"], torch.load(f"{name}.truth", weights_only=False))
+            check(f"{name} by way of its layers: losses, iteration and groups", all(ours[k] == own[k] for k in ("losses", "iteration", "groups")), f"{ours} {own}")
     ours = got.get("file out 1x2", {})
     if check("a file of torch: megatron-core loads it", "error" not in ours, ours):
         same_live("a file of torch", ours["live"], torch.load("legacy.truth", weights_only=False))

@@ -1,6 +1,8 @@
 /* test_migrate_journal.c - migrations that are cancelled again and again end with the same bytes and the same findings as one that is
  * not; and what is wrong with the source is found, though each run reads a part of it. tests/fault/kill_migrate has the kills. */
 #include <ckpt/ckpt.h>
+#include <fcntl.h>
+#include <math.h>
 
 #include "../runner.h"
 #include "../scratch.h"
@@ -130,6 +132,97 @@ START_TEST(the_findings_are_the_same)
 }
 END_TEST
 
+/* Tensors that a cast has in ranges of many files: one that lies as it is, one whose elements lie strided and that is put together whole,
+ * and small ones that are read together with others. */
+static void save_kinds(const char *path)
+{
+    enum { SMALL = 6 };
+    static const char rules[] = "layout: 1\nsides: [a, b]\nrules:\n- {a: plain, b: straight}\n"
+                                "- a: turned\n  b: across\n  steps:\n  - transpose: [1, 0]\n"
+                                "- {a: small.<i>, b: few.<i>}\n";
+    const int64_t large[] = {1024, 1024}, small[] = {36, 7};
+    const int64_t each = large[0] * large[1], count = 2 * each + SMALL * small[0] * small[1];
+    float *memory = malloc((size_t)count * sizeof *memory);
+    int64_t step = 20;
+    ckpt_state *s = ckpt_state_new();
+    ck_assert(memory && s && ckpt_state_i64(s, "step", &step, &err) >= 0);
+    for (int64_t i = 0; i < count; i++)
+        memory[i] = i % 5 == 0 ? 1e6f : i % 7 == 0 ? NAN : (float)(i % 1000);
+    for (int i = 0; i < SMALL + 2; i++) {
+        char name[20] = "plain";
+        ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+        if (i)
+            snprintf(name, sizeof name, i > 1 ? "small.%d" : "turned", i - 2);
+        d.name = name;
+        d.dtype = CKPT_F32;
+        d.ndim = 2;
+        d.shape = i > 1 ? small : large;
+        d.role = CKPT_ROLE_PARAM;
+        d.data = memory + (i > 1 ? 2 * each + (i - 2) * small[0] * small[1] : i * each);
+        ck_assert_msg(ckpt_state_tensor(s, &d, &err) >= 0, "%s", err.message);
+    }
+    ck_assert_msg(ckpt_save(s, path, NULL, &err) >= 0, "%s", err.message);
+    ckpt_state_free(s);
+    free(memory);
+    FILE *f = fopen("turn.yaml", "w");
+    ck_assert(f && fputs(rules, f) >= 0 && fclose(f) == 0);
+}
+
+static void expect_findings(const ckpt_report *r, const ckpt_report *as, const char *code, size_t least)
+{
+    ck_assert_uint_ge(ckpt_report_count_code(as, code), least);
+    ck_assert_uint_eq(ckpt_report_count_code(r, code), ckpt_report_count_code(as, code));
+    for (size_t i = 0; i < ckpt_report_count(as); i++) {
+        const ckpt_finding *f = ckpt_report_get(as, i);
+        const ckpt_finding *g = strcmp(f->code, code) == 0 ? ckpt_report_find(r, code, f->tensor) : f;
+        ck_assert_msg(g != NULL, "%s %s", code, f->tensor);
+        ck_assert_msg(strcmp(f->message, g->message) == 0, "%s: %s, and %s", f->tensor, f->message, g->message);
+    }
+}
+
+/* And where each run has another memory, so that what is put together at once differs. */
+START_TEST(the_findings_of_ranges_are_the_same)
+{
+    static const char *const cast[] = {"*=float16"};
+    static const char *const targets[] = {"dcp", "dcp", "ckpt-run", "dcp"}, *const all[] = {"*"};
+    static const char *const cuts[] = {"*=tp:1,dp:0"};
+    save_kinds("a.safetensors");
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        ckpt_report *whole = ckpt_report_new(), *r = ckpt_report_new();
+        ckpt_migrate_options one = options_of("torch", 0), o = options_of(targets[i], 12);
+        one.lossy = o.lossy = true;
+        one.cast = o.cast = cast;
+        one.cast_count = o.cast_count = 1;
+        one.layout = o.layout = "turn.yaml";
+        o.mesh = i == 3 ? "dp=4,tp=3" : NULL;
+        o.cuts = cuts;
+        o.cut_count = i == 3;
+        o.target_world = o.mesh ? 0 : 12;
+        o.shard = all;
+        o.shard_count = strcmp(targets[i], "ckpt-run") == 0;
+        ck_assert_msg(migrate("a.safetensors", "one.pt", &one, 0, whole) == CKPT_OK, "%s", err.message);
+        ck_assert_msg(migrate("a.safetensors", "whole", &o, 0, r) == CKPT_OK, "%s", err.message);
+        expect_findings(r, whole, "cast-range", 8);
+        expect_findings(r, whole, "cast-nan", 8);
+        ck_assert_int_eq(mkdir("out", 0777), 0);
+        for (unsigned percent = 20, taken = 0; percent <= 100; percent += 16) {
+            ckpt_report_free(r);
+            r = ckpt_report_new();
+            o.memory = (i == 1 ? percent % 3 : 0) ? (uint64_t)34 << 20 : 0;
+            ckpt_status status = migrate("a.safetensors", "out/x", &o, percent < 100 ? percent : 0, r);
+            ck_assert_msg(status == (percent < 100 ? CKPT_E_CANCELLED : CKPT_OK), "%u: %s", percent, err.message);
+            taken += (unsigned)ckpt_report_count_code(r, "journal-resumed");
+            ck_assert(percent < 100 || taken > 1);
+        }
+        expect_findings(r, whole, "cast-range", 8);
+        expect_findings(r, whole, "cast-nan", 8);
+        ck_assert_int_eq(system("diff -r whole out/x -x checkpoint.json && rm -r whole out one.pt"), 0);
+        ckpt_report_free(whole);
+        ckpt_report_free(r);
+    }
+}
+END_TEST
+
 /* The last tensor goes to the files of eight ranks of twelve, which two runs write: none of them reads its record from end to end. The
  * third reads nothing of it, and finds the byte that is wrong all the same. */
 START_TEST(what_was_not_compared_is_compared)
@@ -156,6 +249,141 @@ START_TEST(what_was_not_compared_is_compared)
 }
 END_TEST
 
+/* ---- other options, and other sources */
+
+typedef struct change {
+    const char *word; /* that its message has */
+    void (*make)(ckpt_migrate_options *o);
+} change;
+
+static const char *const half[] = {"*=float16"}, *const long_list[] = {"a.very.long.name.that.no.tensor.has.at.all.1",
+                                                                       "a.very.long.name.that.no.tensor.has.at.all.2"};
+static void change_cast(ckpt_migrate_options *o)
+{
+    o->cast = half;
+    o->cast_count = 1;
+}
+static void change_world(ckpt_migrate_options *o)
+{
+    o->target_world = 5;
+}
+static void change_target(ckpt_migrate_options *o)
+{
+    o->to = "dcp-hf";
+}
+static void change_drop(ckpt_migrate_options *o)
+{
+    o->drop = long_list;
+    o->drop_count = 2;
+    o->allow_unused = true;
+}
+static void change_weights(ckpt_migrate_options *o)
+{
+    o->weights_only = true;
+}
+static void change_optimizer(ckpt_migrate_options *o)
+{
+    o->optimizer = CKPT_OPTIMIZER_FUSED;
+}
+static void change_prefix(ckpt_migrate_options *o)
+{
+    o->add_prefix = "net, work.";
+}
+static void change_many(ckpt_migrate_options *o)
+{
+    change_cast(o);
+    change_world(o);
+    change_weights(o);
+    change_prefix(o);
+}
+
+static void leave_some(ckpt_migrate_options o, ckpt_report *r)
+{
+    ck_assert_int_eq(system("rm -rf out && mkdir out"), 0);
+    ck_assert_int_eq(migrate("a.safetensors", "out/x", &o, 60, r), CKPT_E_CANCELLED);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-kept"), 1);
+}
+
+START_TEST(other_options_are_named)
+{
+    static const change changes[] = {{"--cast (not given then, '*=float16' now)", change_cast},
+                                     {"--world ('8' then, '5' now)", change_world},
+                                     {"--to ('dcp' then, 'dcp-hf' now)", change_target},
+                                     {"--drop (not given then, a long one now)", change_drop},
+                                     {"--weights-only (not given then, 'yes' now)", change_weights},
+                                     {"--optimizer (not given then, 'fused' now)", change_optimizer},
+                                     {"--add-prefix (not given then, 'net, work.' now)", change_prefix},
+                                     {"'yes' now) and 1 more", change_many}};
+    ckpt_report *r = ckpt_report_new();
+    save("a.safetensors", ROWS, ROWS);
+    leave_some(options_of("dcp", 8), r);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        ckpt_migrate_options o = options_of("dcp", 8);
+        changes[i].make(&o);
+        for (int dry = 0; dry < 2; dry++) {
+            o.dry_run = dry;
+            ck_assert_int_eq(migrate("a.safetensors", "out/x", &o, 0, r), dry ? CKPT_OK : CKPT_E_EXISTS);
+            const ckpt_finding *f = ckpt_report_find(r, "journal-other", NULL);
+            ck_assert(!dry || (f && f->severity == CKPT_SEVERITY_WARNING));
+            const char *said = dry ? f->message : err.message;
+            ck_assert_msg(strstr(said, changes[i].word) && strstr(said, "--no-resume") && strstr(said, ".tmp-x."), "%s",
+                          said);
+            ck_assert_uint_eq(ckpt_report_count_code(r, "journal-stale"), 0);
+            ck_assert_int_eq(names_in("out"), 2);
+        }
+    }
+    /* those that change nothing of the target */
+    ckpt_migrate_options o = options_of("dcp", 8);
+    o.memory = (uint64_t)40 << 20;
+    o.verify = o.force = o.lossy = o.allow_unused = true;
+    ck_assert_msg(migrate("a.safetensors", "out/x", &o, 0, r) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-resumed"), 1);
+    ckpt_report_free(r);
+}
+END_TEST
+
+/* Options of files: another layout under the same name. A source that has changed starts anew, with whatever options. */
+START_TEST(what_they_name_may_change)
+{
+    static const char rules[] = "layout: 1\nsides: [a, b]\nrules:\n- {a: layers.<i>.weight, b: %s.<i>}\n";
+    ckpt_report *r = ckpt_report_new();
+    ckpt_migrate_options o = options_of("dcp", 8);
+    o.layout = "names.yaml";
+    save("a.safetensors", ROWS, ROWS);
+    FILE *f = fopen("names.yaml", "w");
+    ck_assert(f && fprintf(f, rules, "one") > 0 && fclose(f) == 0);
+    leave_some(o, r);
+    f = fopen("names.yaml", "w");
+    ck_assert(f && fprintf(f, rules, "two") > 0 && fclose(f) == 0);
+    ck_assert_int_eq(migrate("a.safetensors", "out/x", &o, 0, r), CKPT_E_EXISTS);
+    ck_assert_ptr_nonnull(strstr(err.message, "a file that one of them names"));
+    f = fopen("names.yaml", "w");
+    ck_assert(f && fprintf(f, rules, "one") > 0 && fclose(f) == 0);
+    ck_assert_int_eq(utimensat(AT_FDCWD, "a.safetensors", NULL, 0), 0);
+    o.target_world = 3;
+    ck_assert_msg(migrate("a.safetensors", "out/x", &o, 0, r) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-stale"), 1);
+    ck_assert_int_eq(names_in("out"), 1);
+    ckpt_report_free(r);
+}
+END_TEST
+
+/* A run that was interrupted before a file was finished has nothing to lose. */
+START_TEST(nothing_finished_is_no_loss)
+{
+    ckpt_report *r = ckpt_report_new();
+    ckpt_migrate_options o = options_of("dcp", 8);
+    save("a.safetensors", ROWS, ROWS);
+    leave_some(o, r);
+    ck_assert_int_eq(system("sed -i '/ file /d' out/.tmp-x.*.journal && grep -c . out/.tmp-x.*.journal | grep -qx 2"),
+                     0);
+    o.target_world = 3;
+    ck_assert_msg(migrate("a.safetensors", "out/x", &o, 0, r) == CKPT_OK, "%s", err.message);
+    ck_assert_uint_eq(ckpt_report_count_code(r, "journal-stale"), 1);
+    ckpt_report_free(r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate journal");
@@ -164,7 +392,11 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, the_bytes_are_the_same);
     tcase_add_test(t, the_findings_are_the_same);
+    tcase_add_test(t, the_findings_of_ranges_are_the_same);
     tcase_add_test(t, what_was_not_compared_is_compared);
+    tcase_add_test(t, other_options_are_named);
+    tcase_add_test(t, what_they_name_may_change);
+    tcase_add_test(t, nothing_finished_is_no_loss);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

@@ -258,8 +258,14 @@ START_TEST(refused)
     refuses(w, CKPT_E_MISMATCH, "layer 1 has another tensor");
     w.more = "model.layers.0.self_attn.q_proj.weight";
     refuses(w, CKPT_E_UNSUPPORTED, "--layout");
-    w.more = "decoder.layers.0.mlp.experts.local_experts.0.linear_fc1.weight";
-    refuses(w, CKPT_E_UNSUPPORTED, "experts");
+    w.more = "decoder.layers.0.mlp.experts.weight1";
+    refuses(w, CKPT_E_UNSUPPORTED, "--layout megatron-moe-gemm");
+    w.more = "mtp.layers.0.enorm.weight";
+    refuses(w, CKPT_E_UNSUPPORTED, "(MTP)");
+    w.more = "decoder.layers.0.mixer.in_proj.weight";
+    refuses(w, CKPT_E_UNSUPPORTED, "Mamba");
+    w.more = "encoder.layers.0.mlp.linear_fc1.weight";
+    refuses(w, CKPT_E_UNSUPPORTED, "(T5, BERT)");
     w.more = "decoder.layers.01.mlp.linear_fc1.weight";
     refuses(w, CKPT_E_UNSUPPORTED, "none of the names");
     w.more = "decoder.layers.999999.mlp.linear_fc1.weight";
@@ -359,6 +365,46 @@ START_TEST(layers_come_back)
 }
 END_TEST
 
+/* By way of a ckpt file, which keeps the groups as they are there: nothing is made up, and nothing is there twice. */
+START_TEST(layers_come_back_by_ckpt)
+{
+    for (int k = 0; k < 4; k++) {
+        char middle[200], again[200];
+        what w = plain(3);
+        w.masters = w.half = k % 2 == 1;
+        fill(6);
+        write_layout();
+        save(at("n.safetensors"), w);
+        migrates(at("n.safetensors"), "torch-dist", at("a%d", k));
+        snprintf(middle, sizeof middle, "%s", at("middle%d.safetensors", k));
+        snprintf(again, sizeof again, "%s", at("again%d", k));
+        char *layout = strdup(at("layers.yaml"));
+        options.layout = k < 2 ? layout : NULL;
+        migrates(at("a%d", k), "ckpt", middle);
+        if (k > 1) { /* stacked in the file: parted on the way */
+            ck_assert_int_eq(migrate(middle, "torch-dist", again), CKPT_E_UNSUPPORTED);
+            ck_assert_msg(strstr(err.message, "--layout megatron-layers"), "%s", err.message);
+        }
+        options.layout = k < 2 ? NULL : layout;
+        migrates(middle, "torch-dist", again);
+        options.layout = NULL;
+        free(layout);
+        ckpt_reader *r = opened(again);
+        holds_all(r, &w);
+        ck_assert_ptr_null(value_at(r, "optimizer.state.common_step", NULL));
+        ckpt_reader_close(r);
+        ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
+        ckpt_reader *a = opened(at("a%d", k)), *b = opened(again);
+        ck_assert_int_eq(ckpt_diff(a, b, NULL, &result, NULL, &err), CKPT_OK);
+        ck_assert_msg(result.tensor_count == 0, "%d: %s", k, result.tensor_count ? result.tensors[0]->name.data : "");
+        ck_assert_msg(result.scalar_count == 0, "%d: %s", k, result.scalar_count ? result.scalars[0]->name.data : "");
+        ckpt_diff_result_clear(&result);
+        ckpt_reader_close(a);
+        ckpt_reader_close(b);
+    }
+}
+END_TEST
+
 START_TEST(short_of_memory)
 {
     struct stat st;
@@ -406,6 +452,7 @@ int main(void)
     tcase_add_test(t, what_is_there_stays);
     tcase_add_test(t, its_own_kind);
     tcase_add_test(t, layers_come_back);
+    tcase_add_test(t, layers_come_back_by_ckpt);
     tcase_add_test(t, short_of_memory);
     suite_add_tcase(s, t);
     return run_suite(s);
