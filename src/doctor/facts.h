@@ -183,19 +183,20 @@ typedef enum ckpt__fact {
     CKPT__WORLD_FROZEN,       /* the same with frozen parameters */
     CKPT__MESH_DIFFERS,       /* another mesh of as many ranks; another tensor or pipeline parallel size */
     CKPT__MESH_FOR_OPTIMIZER, /* the same, where the model would load: the optimizer is of the kind {c} */
-    CKPT__MESH_UNKNOWN,       /* whether it is another mesh cannot be told: {c} */
-    CKPT__RNG_IGNORED,        /* another tensor or pipeline parallel size: no random state is loaded */
-    CKPT__ONE_STATE,          /* one random state for all ranks, under the key {a} */
-    CKPT__STATE_KEYS,         /* a random state for each rank, under keys of their own: {c} */
-    CKPT__LOADER_DATA,        /* torchtitan: a loader of data of {a} data parallel ranks, and {b} resume */
-    CKPT__LOADER_UNSAID,      /* the same, and how many data parallel ranks resume was not said */
-    CKPT__NO_LATEST,          /* DeepSpeed: no file `latest`; llm.c: no mark */
-    CKPT__WRONG_LATEST,       /* it names no folder with files */
-    CKPT__UNIVERSAL_LEFT,     /* {a}: tensors that a universal checkpoint has, and nobody loads */
-    CKPT__UNIVERSAL_GROUPS,   /* {a} groups, with stage 3 */
-    CKPT__UNIVERSAL_MAX,      /* {a} parameters have no max_exp_avg_sq, and a group says amsgrad */
-    CKPT__UNIVERSAL_ASKED,    /* it is universal, and the loader is not; or the other way round */
-    CKPT__INSIDE_SCHEDULER    /* the HF Trainer, with DeepSpeed: no scheduler.pt, which nothing else has */
+    CKPT__MESH_FOR_EXPERTS, /* the same of expert parallel ranks: its optimizer has the form for {a}; {c} of them resume */
+    CKPT__MESH_UNKNOWN,     /* whether it is another mesh cannot be told: {c} */
+    CKPT__RNG_IGNORED,      /* another tensor or pipeline parallel size: no random state is loaded */
+    CKPT__ONE_STATE,        /* one random state for all ranks, under the key {a} */
+    CKPT__STATE_KEYS,       /* a random state for each rank, under keys of their own: {c} */
+    CKPT__LOADER_DATA,      /* torchtitan: a loader of data of {a} data parallel ranks, and {b} resume */
+    CKPT__LOADER_UNSAID,    /* the same, and how many data parallel ranks resume was not said */
+    CKPT__NO_LATEST,        /* DeepSpeed: no file `latest`; llm.c: no mark */
+    CKPT__WRONG_LATEST,     /* it names no folder with files */
+    CKPT__UNIVERSAL_LEFT,   /* {a}: tensors that a universal checkpoint has, and nobody loads */
+    CKPT__UNIVERSAL_GROUPS, /* {a} groups, with stage 3 */
+    CKPT__UNIVERSAL_MAX,    /* {a} parameters have no max_exp_avg_sq, and a group says amsgrad */
+    CKPT__UNIVERSAL_ASKED,  /* it is universal, and the loader is not; or the other way round */
+    CKPT__INSIDE_SCHEDULER  /* the HF Trainer, with DeepSpeed: no scheduler.pt, which nothing else has */
 } ckpt__fact;
 
 /* The bits of a situation. A situation has one bit of each enum, or 0 where that is not known. A row has a mask of each

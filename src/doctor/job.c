@@ -221,6 +221,35 @@ static int64_t experts_of(const ckpt__examination *p)
     return v && v->kind == CKPT_V_INT && v->integer > 0 ? v->integer : 0;
 }
 
+/* Has the optimizer of a torch-dist the form for several expert parallel ranks, or for one? -1: it has no experts, or no such optimizer. */
+static int form_of_experts(const ckpt__examination *p)
+{
+    const ckpt_value *optimizer = root_value(p, "optimizer");
+    bool experts = false;
+    for (size_t i = 0; i < p->index->tensor_count && !experts; i++)
+        experts = ckpt__str_begins(p->index->tensors[i].info.name, "decoder.layers.") &&
+                  ckpt__str_holds(p->index->tensors[i].info.name, ".mlp.experts.experts.");
+    if (p->inside != CKPT__IN_TORCH_DIST || !experts || !optimizer || optimizer->kind != CKPT_V_DICT ||
+        !optimizer->entry_count)
+        return -1;
+    return optimizer->entries[0].key->kind == CKPT_V_INT;
+}
+
+/* False: the optimizer loads, as far as experts go. */
+static bool note_form(ckpt__examination *p)
+{
+    const int64_t asked = p->mesh.count ? p->mesh.ep : 0;
+    const int form = asked > 0 ? form_of_experts(p) : -1;
+    char ranks[60], count[24];
+    if (form < 0 || form == (asked > 1))
+        return false;
+    snprintf(count, sizeof count, "%lld", (long long)asked);
+    snprintf(ranks, sizeof ranks, "ep=%lld", (long long)asked);
+    ckpt__doctor_note(p, CKPT__MESH_FOR_EXPERTS, NULL, none,
+                      form ? "two expert parallel ranks or more" : "one expert parallel rank", ranks, count);
+    return true;
+}
+
 static void put_sizes(char *out, size_t size, int64_t tp, int64_t pp, int64_t ep)
 {
     int n = snprintf(out, size, "tp=%lld,pp=%lld", (long long)tp, (long long)pp);
@@ -265,6 +294,8 @@ static void compare_parallel(ckpt__examination *p, const ckpt__rank_states *rank
         ckpt__doctor_note(p, CKPT__MESH_DIFFERS, NULL, none, before, after, NULL);
     else if (other && fixed)
         ckpt__doctor_note(p, CKPT__MESH_FOR_OPTIMIZER, NULL, none, before, after, kind);
+    else if (note_form(p))
+        return;
     else if (other && has_rng(ranks))
         ckpt__doctor_note(p, CKPT__RNG_IGNORED, NULL, none, before, after, NULL);
     if (!other && asked->world > 0 && saved != asked->world)

@@ -1,5 +1,5 @@
 /* doctor/rows_job.c - the truth table of a resume, part four: a sharded checkpoint in another job. "ran" is torch 2.13 (FSDP2, tensor
- * parallel, DCP), deepspeed 0.19.8 and accelerate 1.15.0 over gloo on the CPU, 1 to 4 ranks. Of Megatron-LM (checkpointing.py,
+ * parallel, DCP), deepspeed 0.19.8, accelerate 1.15.0 and megatron-core 0.16.1 (experts) over gloo on the CPU, 1 to 4 ranks. Of Megatron-LM (checkpointing.py,
  * megatron-core 0.16.1: distrib_optimizer.py), llm.c (train_gpt2.cu: load_state) and torchtitan (dataloader.py) the sources were read. */
 #include "doctor/facts.h"
 
@@ -98,6 +98,11 @@ const ckpt__row ckpt__rows_job[] = {
      .message = "the distributed optimizer was saved as {c} with {a}, and the job has {b}: RuntimeError (\"(TP, PP) mismatch after resume ...: not supported "
                 "for DistributedOptimizer with sharding type {c}\")",
      .fix = "in the sizes that wrote it save it with --dist-ckpt-optim-fully-reshardable; or the weights alone: --no-load-optim --no-load-rng"},
+    {.fact = CKPT__MESH_FOR_EXPERTS, .inside = CKPT__IN_TORCH_DIST, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
+     .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "mesh",
+     .message = "the optimizer was saved for {a}, and the job has {b}: experts on several ranks have an optimizer of their own, and megatron-core raises "
+                "RuntimeError (\"Expected 2 entries in state dict\") or KeyError",
+     .fix = "ckpt-migrate --to torch-dist --expert-parallel {c} {path} DST; or the weights alone: --no-load-optim --no-load-rng"},
     {.fact = CKPT__MESH_UNKNOWN, .loaders = 0, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_UNKNOWN, .code = "mesh",
      .message = "whether it loads in a job of {b} is not known here: {c}",
      .fix = "load it once in that job; or ask for the mesh that saved it"},

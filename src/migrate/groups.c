@@ -337,16 +337,18 @@ static bool gather_groups(const ckpt_value *v, int depth, const ckpt_value ***al
     return ok;
 }
 
-static ckpt_status find_saved(grouper *g)
+ckpt_status ckpt__migrate_nameless_groups(const ckpt__migration *m, ckpt__arena *a, const ckpt_value **out,
+                                          ckpt_error *err)
 {
     enum { DEPTH = 3 };
-    const ckpt_value *optimizer = ckpt_value_get(g->m->from->root, "optimizer"), **all = NULL;
+    const ckpt_value *optimizer = ckpt_value_get(m->from->root, "optimizer"), **all = NULL;
     size_t count = 0, capacity = 0;
+    *out = NULL;
     bool ok = !optimizer || gather_groups(optimizer, DEPTH, &all, &count, &capacity);
     if (ok && count)
-        ok = (g->m->saved_groups = ckpt__value_list(g->m->from->arena, CKPT_V_LIST, all, count)) != NULL;
+        ok = (*out = ckpt__value_list(a, CKPT_V_LIST, all, count)) != NULL;
     free(all);
-    return ok ? CKPT_OK : ckpt__migration_no_memory(g->err);
+    return ok ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
 static bool is_no_setting(ckpt_str key)
@@ -446,7 +448,7 @@ static ckpt_status make_group(grouper *g)
         snprintf(left, sizeof left, " (%zu parameters without a state are not in it)", g->params - g->count);
     if (g->made)
         snprintf(step, sizeof step, "; each has the step %lld as a float32", (long long)g->common);
-    ckpt_status status = find_saved(g);
+    ckpt_status status = ckpt__migrate_nameless_groups(g->m, g->m->from->arena, &g->m->saved_groups, g->err);
     if (status < 0)
         return status;
     say_settings(g, settings, sizeof settings);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include "format/megatron/megatron.h"
 #include "migrate/to_canonical.h"
+#include "migrate/torch.h"
 #include "engine/stream.h"
 #include "model/training.h"
 
@@ -414,26 +415,21 @@ static ckpt_status put_optimizer(ckpt__megatron *g, const ckpt_value *groups, bo
     return status;
 }
 
-/* The groups that a source has as megatron-core saves them: without parameters, for its loader takes those of the running program. So they
- * went along with a torch_dist to where its layers are apart. An optimizer of several has them below numbers, and is none of these. */
-static const ckpt_value *nameless_groups(const ckpt__megatron *g)
+/* What a torch-dist had, which names no parameters, for the loader takes those of the running program: in a file of torch beside the group that was
+ * made, in others where it was, if its layers were parted. *out NULL: there are none of these. */
+static ckpt_status find_saved(const ckpt__megatron *g, const ckpt_value *groups, const ckpt_value **out)
 {
-    const ckpt_value *own = ckpt__at(g->m->from->root, "optimizer"), *inner = ckpt__at(own, "optimizer"),
-                     *groups = ckpt__at(inner ? inner : own, "param_groups");
-    for (size_t i = 0; ckpt__is_list(groups) && i < groups->item_count; i++) {
-        const ckpt_value *params = ckpt__at(groups->items[i], "params");
-        if (groups->items[i]->kind != CKPT_V_DICT || (params && params->item_count))
-            return NULL;
-    }
-    return ckpt__is_list(groups) && groups->item_count ? groups : NULL;
+    const ckpt_value *saved = ckpt__at(g->m->root, CKPT__MEGATRON_SAVED);
+    *out = ckpt__is_list(saved) && saved->item_count ? saved : NULL;
+    return *out || (ckpt__is_list(groups) && groups->item_count)
+               ? CKPT_OK
+               : ckpt__migrate_nameless_groups(g->m, g->arena, out, g->err);
 }
 
 ckpt_status ckpt__megatron_optimizer(ckpt__megatron *g)
 {
     const ckpt__migration *m = g->m;
-    const ckpt_value *own = ckpt__at(m->root, "optimizer"), *groups = ckpt__at(own, "param_groups"),
-                     *saved = ckpt__at(m->root, CKPT__MEGATRON_SAVED);
-    bool named = !ckpt__is_list(saved) || !saved->item_count;
+    const ckpt_value *own = ckpt__at(m->root, "optimizer"), *groups = ckpt__at(own, "param_groups"), *saved = NULL;
     if (m->options.weights_only)
         return CKPT_OK;
     if (!g->states)
@@ -443,12 +439,12 @@ ckpt_status ckpt__megatron_optimizer(ckpt__megatron *g)
                          g->m, g->err,
                          "the optimizer: which parameters its states are of is not known. Without it the program begins with a new one (--no-load-optim, --finetune)")
                    : CKPT_OK;
-    groups = named ? groups : saved; /* what a torch-dist had, which names no parameters: here none are asked for */
-    if (!ckpt__is_list(groups) || !groups->item_count) {
-        groups = nameless_groups(g);
-        named = false;
-    }
-    if (!groups)
+    ckpt_status status = find_saved(g, groups, &saved);
+    const bool named = !saved;
+    groups = named ? groups : saved;
+    if (status < 0)
+        return status;
+    if (!ckpt__is_list(groups) || !groups->item_count)
         return ckpt__fail(
             g->err, CKPT_E_UNSUPPORTED, m->dst,
             "the optimizer has moments and no groups, and megatron-core loads none without its groups' settings: leave it "
@@ -458,7 +454,8 @@ ckpt_status ckpt__megatron_optimizer(ckpt__megatron *g)
             g->err, CKPT_E_UNSUPPORTED, m->dst,
             "the checkpoint does not say how many steps its optimizer has done, which megatron-core asks for: leave the "
             "optimizer out (--weights-only)");
-    ckpt_status status = own ? ckpt__lose_settings(g->m, own, g->err) : CKPT_OK;
+    if (own)
+        status = ckpt__lose_settings(g->m, own, g->err);
     if (status == CKPT_OK)
         status = put_optimizer(g, groups, named);
     return status == CKPT_OK && g->masters ? ckpt__megatron_say_adam(g) : status;

@@ -159,7 +159,7 @@ static ckpt_status look_at(stacking *s, size_t entry)
     return key.layer < 0 ? CKPT_OK : add_to_stack(s, &key, entry);
 }
 
-/* What a torch-dist had, that became another file since. */
+/* What a torch-dist had, that became another file since: the step of its optimizer, or of both. */
 static bool is_common_step(ckpt_str name)
 {
     return ckpt__str_begins(name, "optimizer.") && ckpt__str_ends(name, ".state.common_step");
@@ -173,7 +173,7 @@ static ckpt_status find_stacks(stacking *s)
         s->one = c->entries[i];
         if (!s->one.is_tensor || ckpt__stays_behind(s->m, s->one.tensor))
             continue;
-        if (s->one.outside && is_common_step(s->one.name))
+        if (is_common_step(s->one.name))
             status = take_step(s, s->one.tensor);
         else if (!s->one.outside)
             status = look_at(s, i);
@@ -472,8 +472,8 @@ static ckpt_status name_groups(const stacking *s)
 
 static const char own_step[] = "optimizer.state.common_step"; /* as a torch_dist has it */
 
-/* Where no parameter has a step of its own, the optimizer's stands for all of them, or the checkpoint's, as in the other targets. */
-static ckpt_status find_step(stacking *s)
+/* Where neither a parameter nor the optimizer has a step of its own, the checkpoint's stands for all of them, as in the other targets. */
+static ckpt_status find_step(const stacking *s)
 {
     ckpt__migration *m = s->m;
     const ckpt__canon *c = m->canon;
@@ -482,8 +482,6 @@ static ckpt_status find_step(stacking *s)
     const int64_t step = v && v->kind == CKPT_V_INT ? v->integer : m->from->step;
     if (!s->moments || s->steps)
         return CKPT_OK;
-    if (ckpt__hash_get(c->by_name, own_step, sizeof own_step - 1, &i) && !c->entries[i].value)
-        return take_step(s, c->entries[i].tensor);
     if (step < 0)
         return CKPT_OK;
     m->common_step = step;

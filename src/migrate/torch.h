@@ -40,6 +40,10 @@ ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **roo
  * becomes one a parameter; what torch could not have is "lost". */
 /* Does each of these groups have the setting, and the same? "params", "param_names" and "step" are none. (groups.c) */
 bool ckpt__migrate_is_shared(const ckpt_value *groups, ckpt_str setting);
+/* The groups of the source that name no parameters, as Megatron's common.pt has them, of all its optimizers in one list of the arena. *out
+ * NULL: there are none. (groups.c) */
+ckpt_status ckpt__migrate_nameless_groups(const ckpt__migration *m, ckpt__arena *a, const ckpt_value **out,
+                                          ckpt_error *err);
 ckpt_status ckpt__migrate_groups(ckpt__migration *m, ckpt_error *err);
 
 /* The name of the archive inside a file of that name, as torch gives it: the last part without its last suffix. NULL: it

@@ -36,6 +36,7 @@ CASES = {
 }
 # source, who wrote it, options, tensor x pipeline x expert, what the model says otherwise; without options megatron-core loads its own
 OWN = [("dist", (1, 2, 2)), ("full", (1, 1, 2)), ("one", (2, 1, 1)), ("mixed", (1, 1, 2))]
+NOT_ITS_OWN = [("full", (1, 2, 1), "KeyError"), ("one", (1, 1, 2), "Expected 2 entries in state dict")]
 OURS = [
     ("dist", "legacy", ["--rank-state", "drop"], (1, 2, 2), {}),
     ("dist", "legacy", ["--rank-state", "drop", "--layers-apart"], (1, 2, 2), dict(freq=[1, 1])),
@@ -104,11 +105,18 @@ def main():
         check(f"{what}: the form is said where it is not asked for", ("torch-dist-experts" in said) == ("--expert-parallel" not in options), said)
         jobs.append((what, at(name, sizes, **more), f"{i}.out"))
     same_tensors_as_its_own("mixed.own", f"{len(OURS) - 1}.out")
+    for name, sizes, _ in NOT_ITS_OWN:
+        jobs.append((f"{name} {sizes} no", at(name, sizes), f"{name}.own/iter_{peer.STEPS:07d}"))
     got = {}
     for world in (4, 2):
         own = [job for job in jobs if job[1]["pp"] * job[1]["ep"] * job[1]["tp"] == world]
         mp.start_processes(load_main, (world, port + world, own), nprocs=world, start_method="fork")
         got.update(torch.load("loaded", weights_only=False))
+    for name, sizes, why in NOT_ITS_OWN:
+        error = got[f"{name} {sizes} no"].get("error", "it loads")
+        _, doc = ask(INSPECT, "doctor", "--json", "--mesh", f"dp=2,ep={sizes[2]}", f"{name}.own")
+        said = [f["message"] for f in doc.get("findings", []) if f["code"] == "mesh"]
+        check(f"{name} at {sizes}: megatron-core does not load its own, and doctor says so", why in error and said and doc.get("outcome") == "fails-at-load", f"{error}; {doc}")
     for name, kind, options, sizes, _ in OURS:
         what = f"{name} {kind} {' '.join(options)} {sizes}"
         ours, own = got[what], next(got[f"{n} {s}"] for n, s in OWN if n == name)

@@ -3,154 +3,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include "../scarce_memory.h"
-#include "bound_adam.h"
-
-enum { SIZE = 4, MOST = 400, KINDS = 4, NAME = 160 }; /* kinds: the weight, exp_avg, exp_avg_sq, the master */
-
-static const char *const heads[KINDS] = {"", "optimizer.state.exp_avg.", "optimizer.state.exp_avg_sq.",
-                                         "optimizer.state.param."};
-static const ckpt_role roles[KINDS] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_MASTER};
-
-/* A source. dense: so many layers in front have no experts. grouped: names of TEGroupedMLP; fused: names of Transformer Engine's layers. */
-typedef struct what {
-    int layers, experts, dense;
-    bool grouped, fused, masters, no_optimizer, one_group;
-    const char *lacks, *odd, *also; /* parameters: one that is not there, one of another dtype, one more */
-    int named;                      /* groups say is_expert_parallel (1), and all that tells them apart (2) */
-} what;
-
-static char names[MOST][NAME];
-static float values[KINDS][MOST][SIZE];
-static size_t count;
-static int64_t step = 5;
-static double lr = 0.5, decays[3] = {0.25, 0, 0.25}, wd_mult[3] = {1, 0, 1}, lr_mult = 1;
-static bool yes = true, no = false;
-
-static void set_up(void)
-{
-    setup();
-    options.struct_size = sizeof options;
-    for (size_t k = 0; k < KINDS; k++)
-        for (size_t i = 0; i < MOST; i++)
-            for (size_t e = 0; e < SIZE; e++)
-                values[k][i][e] = (float)(1000 * k + i) + (float)e / 8;
-}
-
-/* ---- the source */
-
-static void add(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void add(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    ck_assert_uint_lt(count, MOST);
-    ck_assert_int_lt(vsnprintf(names[count++], NAME, format, args), NAME);
-    va_end(args);
-}
-
-static void expert_name(const what *w, int layer, int expert, const char *part, char *out, size_t size)
-{
-    if (w->grouped)
-        snprintf(out, size, "decoder.layers.%d.mlp.experts.%s%d", layer, part, expert);
-    else
-        snprintf(out, size, "decoder.layers.%d.mlp.experts.local_experts.%d.%s", layer, expert, part);
-}
-
-static const char *const parts[] = {"linear_fc1.weight", "linear_fc2.weight", "linear_fc2.bias"};
-enum { PARTS = 3 };
-
-static void add_layer(const what *w, int l)
-{
-    char name[NAME];
-    add("decoder.layers.%d.%s", l, w->fused ? "self_attention.linear_qkv.layer_norm_weight" : "input_layernorm.weight");
-    add("decoder.layers.%d.self_attention.linear_qkv.weight", l);
-    if (l < w->dense) {
-        add("decoder.layers.%d.%s", l, w->fused ? "mlp.linear_fc1.layer_norm_weight" : "pre_mlp_layernorm.weight");
-        add("decoder.layers.%d.mlp.linear_fc1.weight", l);
-        return;
-    }
-    add("decoder.layers.%d.pre_mlp_layernorm.weight", l);
-    add("decoder.layers.%d.mlp.router.weight", l);
-    add("decoder.layers.%d.mlp.router.expert_bias", l);
-    add("decoder.layers.%d.mlp.shared_experts.gate_weight", l);
-    for (int e = w->experts - 1; e >= 0; e--) /* in another order than they are stacked */
-        for (int p = 0; p < PARTS; p++) {
-            expert_name(w, l, e, parts[p], name, sizeof name);
-            add("%s", name);
-        }
-}
-
-static bool is_expert(const char *name)
-{
-    return strstr(name, ".experts.") != NULL;
-}
-
-static bool is_norm(const char *name)
-{
-    return strstr(name, "norm") || strstr(name, "bias");
-}
-
-/* Groups: weights, what has no weight decay, and the experts where they have one of their own. */
-static int group_of(const what *w, const char *name)
-{
-    return w->one_group ? 0 : w->named == 1 && is_expert(name) && !is_norm(name) ? 2 : is_norm(name);
-}
-
-static void bind_groups(ckpt_state *s, const what *w)
-{
-    for (int g = 0; g < 3; g++) {
-        const char *own[MOST];
-        char name[4], key[80];
-        size_t n = 0;
-        for (size_t i = 0; i < count; i++)
-            if (group_of(w, names[i]) == g && (!w->lacks || strcmp(names[i], w->lacks) != 0))
-                own[n++] = names[i];
-        if (!n)
-            continue;
-        snprintf(name, sizeof name, "%d", g);
-        bind_group(s, name, own, n, &lr, &decays[g]);
-        const struct {
-            const char *key;
-            double *number;
-            bool *flag;
-            bool said;
-        } more[] = {{"wd_mult", &wd_mult[g], NULL, w->named == 2},
-                    {"lr_mult", &lr_mult, NULL, w->named == 2},
-                    {"is_decoupled_lr", NULL, &no, w->named == 2},
-                    {"is_expert_parallel", NULL, g == 2 ? &yes : &no, w->named > 0}};
-        for (size_t k = 0; k < sizeof more / sizeof *more; k++) {
-            snprintf(key, sizeof key, "optimizer.groups.%s.%s", name, more[k].key);
-            if (more[k].said)
-                OK(more[k].flag ? ckpt_state_bool(s, key, more[k].flag, &err)
-                                : ckpt_state_f64(s, key, more[k].number, &err));
-        }
-    }
-}
-
-static void save(const char *path, what w)
-{
-    ckpt_state *s = ckpt_state_new();
-    ckpt_save_options to = CKPT_SAVE_OPTIONS_INIT;
-    to.no_sync = true;
-    count = 0;
-    for (int l = w.layers - 1; l >= 0; l--)
-        add_layer(&w, l);
-    add("embedding.word_embeddings.weight");
-    if (w.also)
-        add("%s", w.also);
-    for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < KINDS; k++) {
-            const bool odd = w.odd && strcmp(names[i], w.odd) == 0 && k == 0;
-            if ((w.lacks && strcmp(names[i], w.lacks) == 0) || (k > 0 && w.no_optimizer) || (k == 3 && !w.masters))
-                continue;
-            bind(s, k ? NULL : names[i], k ? names[i] : NULL, roles[k], odd ? CKPT_I32 : CKPT_F32, values[k][i]);
-        }
-    if (!w.no_optimizer)
-        bind_groups(s, &w);
-    OK(ckpt_state_i64(s, "step", &step, &err));
-    OK(ckpt_save(s, path, &to, &err));
-    ckpt_state_free(s);
-}
+#include "expert_model.h"
 
 /* ---- the target */
 
@@ -407,6 +260,84 @@ START_TEST(another_form_of_a_torch_dist)
 }
 END_TEST
 
+/* Layer by layer and expert by expert, in a file that keeps the groups where they are, and stacked again. */
+START_TEST(both_forms_come_back)
+{
+    const char *srcdir = getenv("srcdir");
+    for (int k = 0; k < 4; k++) {
+        what w = {
+            .layers = 2, .experts = 4, .masters = k % 2 == 1, .named = 2, .also = "decoder.final_layernorm.weight"};
+        save(at("n.safetensors"), w);
+        options.expert_parallel = k < 2 ? 2 : 1;
+        migrates(at("n.safetensors"), "torch-dist", at("a%d", k));
+        options.expert_parallel = 0;
+        char layout[600];
+        snprintf(layout, sizeof layout, "%s/layouts/megatron-moe-layers.yaml", srcdir ? srcdir : ".");
+        options.layout = layout;
+        migrates(at("a%d", k), "ckpt", at("l%d.safetensors", k));
+        options.layout = NULL;
+        migrates(at("l%d.safetensors", k), "torch-dist", at("b%d", k));
+        is_form(at("b%d", k), w.masters, 2, k < 2 ? 2 : 0, 0);
+        ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
+        ckpt_reader *a = opened(at("a%d", k)), *b = opened(at("b%d", k));
+        ck_assert_int_eq(ckpt_diff(a, b, NULL, &result, NULL, &err), CKPT_OK);
+        ck_assert_msg(result.tensor_count == 0, "%d: %s", k, result.tensor_count ? result.tensors[0]->name.data : "");
+        ck_assert_msg(result.scalar_count == 0, "%d: %s", k, result.scalar_count ? result.scalars[0]->name.data : "");
+        ckpt_diff_result_clear(&result);
+        ckpt_reader_close(a);
+        ckpt_reader_close(b);
+    }
+}
+END_TEST
+
+/* ---- doctor */
+
+/* What doctor says of a job with so many expert parallel ranks. */
+static void fails_at_load(const char *path, const char *mesh, const char *because)
+{
+    ckpt_doctor_options asked = CKPT_DOCTOR_OPTIONS_INIT;
+    ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_report *found = ckpt_report_new();
+    ckpt_reader *r = opened(path);
+    asked.mesh = mesh;
+    ck_assert_int_ge(ckpt_doctor(r, &asked, &result, found, &err), 0);
+    const ckpt_finding *f = ckpt_report_find(found, "mesh", NULL);
+    ck_assert_msg(!f == !because, "%s, %s: %s", path, mesh, f ? f->message : "nothing");
+    if (f) {
+        ck_assert_int_eq(result.outcome, CKPT_OUTCOME_FAILS_AT_LOAD);
+        ck_assert_msg(strstr(f->message, because) && strstr(f->fix, "--expert-parallel "), "%s; %s", f->message,
+                      f->fix);
+    }
+    ckpt_doctor_result_clear(&result);
+    ckpt_report_free(found);
+    ckpt_reader_close(r);
+}
+
+START_TEST(doctor_knows_the_form)
+{
+    what w = {.layers = 2, .experts = 4};
+    save(at("n.safetensors"), w);
+    options.expert_parallel = 1;
+    migrates(at("n.safetensors"), "torch-dist", at("one"));
+    options.expert_parallel = 4;
+    migrates(at("n.safetensors"), "torch-dist", at("two"));
+    fails_at_load(at("one"), "dp=2,ep=2", "saved for one expert parallel rank, and the job has ep=2");
+    fails_at_load(at("one"), "dp=2,ep=1", NULL);
+    fails_at_load(at("one"), "dp=2", NULL); /* not asked */
+    fails_at_load(at("two"), "dp=2,ep=1", "saved for two expert parallel ranks or more, and the job has ep=1");
+    fails_at_load(at("two"), "dp=2,ep=2", NULL);
+    w = (what){.layers = 2, .dense = 2};
+    save(at("n.safetensors"), w);
+    options.expert_parallel = 0;
+    migrates(at("n.safetensors"), "torch-dist", at("dense"));
+    fails_at_load(at("dense"), "dp=2,ep=2", NULL);
+    w = (what){.layers = 2, .experts = 4, .no_optimizer = true};
+    save(at("n.safetensors"), w);
+    migrates(at("n.safetensors"), "torch-dist", at("weights"));
+    fails_at_load(at("weights"), "dp=2,ep=2", NULL);
+}
+END_TEST
+
 /* ---- refused */
 
 /* Nothing is there then. */
@@ -545,6 +476,8 @@ int main(void)
     tcase_add_test(t, experts_are_stacked);
     tcase_add_test(t, forms_of_the_optimizer);
     tcase_add_test(t, another_form_of_a_torch_dist);
+    tcase_add_test(t, both_forms_come_back);
+    tcase_add_test(t, doctor_knows_the_form);
     tcase_add_test(t, refused);
     tcase_add_test(t, refused_apart);
     tcase_add_test(t, refused_options);
