@@ -40,7 +40,7 @@ restore##base model codec io device map format format/native format/table state 
 examine##base model codec io map format format/torch format/native format/folder format/table engine anatomy reader
 doctor##base model codec io map format format/torch format/table engine anatomy reader examine
 run##base model codec io device map format format/native state engine reader save restore examine
-ranks##base model codec io layout format format/folder format/table engine anatomy
+ranks##base model codec io layout format format/native format/folder format/table engine anatomy
 migrate##base model codec io device map layout ranks format format/torch format/native format/dcp format/megatron format/folder format/llmc format/table engine anatomy reader examine doctor
 cli/out##
 cli/report##cli/out

@@ -232,7 +232,8 @@ typedef struct ckpt_migrate_options {
     size_t shard_count;
     /* A file that says how the tensors of one program are stored in another (ckpt-layout(5)); NULL: none. Names of the other options
      * are those of the source up to it (drop, only_tensor, replace, param_names), and of the target behind it (strip_prefix, rename,
-     * add_prefix, cast). layout_side: the side of it that the source is; NULL: the one that its names and shapes fit. */
+     * add_prefix, cast). layout_side: the side of it that the source is; NULL: the one that its names and shapes fit. Where it says
+     * files of ranks, and the source is a directory that has them, they are put together first. */
     const char *layout;
     const char *layout_side;
     const char *const *layout_vars; /* "name=number": what the layout asks for */
@@ -247,6 +248,11 @@ typedef struct ckpt_migrate_options {
      * the rows of what is left, and those of all other parameters where no layout says how. */
     const char *const *cuts;
     size_t cut_count;
+    /* torch-dist, of a model with experts: how many expert parallel ranks the program that loads it has. Its optimizer has one form for one
+     * of them, and another one for two or more; the tensors are the same for all. 0: as the source says, else for one. */
+    uint32_t expert_parallel;
+    bool
+        layers_apart; /* torch-dist: each layer has keys of its own, as where megatron-core's moe_layer_freq is a list */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 

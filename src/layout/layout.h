@@ -20,6 +20,8 @@
 #include <ckpt/report.h>
 #include "layout/lay.h"
 
+enum { CKPT__LAYOUT_OVER = 2 }; /* dimensions of a stack, at most */
+
 typedef struct ckpt__layout ckpt__layout;
 
 /* Reads one. `name` (a file's name) is the object of errors. All that is wrong with it is in `report`, each with line and column
@@ -41,8 +43,10 @@ typedef struct ckpt__layout_name {
 /* Some inputs that become some outputs, by one rule. */
 typedef struct ckpt__layout_use {
     size_t rule;
-    size_t *inputs, input_count; /* numbers of names, in the rule's order; of a stack by their numbers */
-    ckpt_str *outputs;           /* their names; NULL and 0: the rule drops its input */
+    size_t *inputs,
+        input_count; /* numbers of names, in the rule's order; of a stack by their numbers, the last one the fastest */
+    size_t grid[CKPT__LAYOUT_OVER]; /* of a stack: how many there are along each of its dimensions */
+    ckpt_str *outputs;              /* their names; NULL and 0: the rule drops its input */
     size_t output_count;
 } ckpt__layout_use;
 

@@ -248,38 +248,77 @@ void ckpt__layout_read_names(ckpt__layout_reading *r, const ckpt__yaml_node *n, 
         read_form(r, list ? n->items[i] : n, &out->forms[i]);
 }
 
+bool ckpt__layout_is_over(const ckpt__layout_rule *rule, ckpt_str capture)
+{
+    for (size_t i = 0; rule->joins && i < rule->joins->over_count; i++)
+        if (ckpt__str_equal(rule->joins->over[i], capture))
+            return true;
+    return false;
+}
+
+bool ckpt__layout_has_many(const ckpt__layout_rule *rule, unsigned side)
+{
+    return rule->joins && rule->joins->kind == CKPT__STEP_STACK && rule->many == side;
+}
+
+static bool captures_number(const ckpt__name_form *form, ckpt_str name)
+{
+    for (size_t k = 0; k < form->count; k++)
+        if (form->parts[k].kind == CKPT__NUMBER && ckpt__str_equal(form->parts[k].text, name))
+            return true;
+    return false;
+}
+
+/* The side whose name captures the numbers of a stack has the tensors that are one on the other side. */
+static void find_many(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule)
+{
+    const ckpt__step *s = rule->joins;
+    if (rule->side[0].count != 1 || rule->side[1].count != 1) {
+        ckpt__layout_wrong(r, n, "a stack has one name on each side");
+        return;
+    }
+    for (unsigned side = 0; side < 2; side++) {
+        size_t has = 0, lacks = 0;
+        for (size_t i = 0; i < s->over_count; i++) {
+            has += captures_number(&rule->side[side].forms[0], s->over[i]);
+            lacks += !ckpt__name_form_has(&rule->side[1 - side].forms[0], s->over[i]);
+        }
+        if (has == s->over_count && lacks == has) {
+            rule->many = side;
+            return;
+        }
+    }
+    ckpt__layout_wrong(r, n, "a stack's 'over' is a number that the name of one side captures, and the other not");
+}
+
 /* Each name of a rule has the same captures, so that it can be made of any other one. A stack's is on one side alone. */
-static void check_captures(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__layout_rule *rule)
+static void check_captures(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule)
 {
     const ckpt__name_form *first = &rule->side[0].forms[0];
-    const ckpt_str over = rule->joins && rule->joins->kind == CKPT__STEP_STACK ? rule->joins->over : (ckpt_str){0};
+    const size_t before = r->wrong, over = rule->joins ? rule->joins->over_count : 0;
+    if (over)
+        find_many(r, n, rule);
+    if (r->wrong != before)
+        return;
+    const size_t base = first->captures - (ckpt__layout_has_many(rule, 0) ? over : 0);
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < rule->side[side].count; i++) {
             const ckpt__name_form *f = &rule->side[side].forms[i];
             for (size_t k = 0; k < f->count; k++) {
                 const ckpt_str name = f->parts[k].text;
-                if (f->parts[k].kind == CKPT__LITERAL || ckpt__name_form_has(side || i ? first : f, name))
+                if (f->parts[k].kind == CKPT__LITERAL || ckpt__name_form_has(side || i ? first : f, name) ||
+                    ckpt__layout_is_over(rule, name))
                     continue;
                 ckpt__layout_wrong(r, n, "the name '%.*s' captures '%.*s', and '%.*s' does not: no name could be made",
                                    (int)f->text.size, f->text.data, (int)name.size, name.data, (int)first->text.size,
                                    first->text.data);
             }
-            const size_t want = first->captures - (side && over.data);
+            const size_t want = base + (ckpt__layout_has_many(rule, side) ? over : 0);
             if (f->captures < want)
                 ckpt__layout_wrong(r, n, "the name '%.*s' captures %zu part%s, and %zu %s expected", (int)f->text.size,
                                    f->text.data, f->captures, f->captures == 1 ? "" : "s", want,
                                    want == 1 ? "is" : "are");
         }
-    if (!over.data)
-        return;
-    bool number = false;
-    for (size_t k = 0; k < first->count; k++)
-        number = number || (first->parts[k].kind == CKPT__NUMBER && ckpt__str_equal(first->parts[k].text, over));
-    if (rule->side[0].count != 1 || rule->side[1].count != 1)
-        ckpt__layout_wrong(r, n, "a stack has one name on each side");
-    else if (!number || ckpt__name_form_has(&rule->side[1].forms[0], over))
-        ckpt__layout_wrong(r, n, "a stack's 'over' is a number that the name of side %.*s captures, and the other not",
-                           (int)r->layout->sides[0].size, r->layout->sides[0].data);
 }
 
 static void check_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule)

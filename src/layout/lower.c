@@ -12,7 +12,8 @@ typedef struct lowering {
     uint32_t zero;
     ckpt__lay *now;
     size_t count;
-    size_t outputs; /* of a cut: how many */
+    size_t outputs;     /* of a cut: how many */
+    const size_t *grid; /* of a stack: how many along each of its dimensions */
     ckpt_error *err;
 } lowering;
 
@@ -165,20 +166,32 @@ static ckpt_status stack(lowering *w)
     if (status == CKPT_OK)
         status = ckpt__lay_join(w->a, w->now, w->count, w->step->dim, &w->now[0], w->err);
     w->count = 1;
-    return status;
+    if (status < 0 || w->step->over_count == 1)
+        return status;
+    const int64_t two[CKPT__LAYOUT_OVER] = {(int64_t)w->grid[0], (int64_t)w->grid[1]};
+    return ckpt__lay_split(w->a, &w->now[0], w->step->dim, two, CKPT__LAYOUT_OVER, &w->now[0], w->err);
 }
 
 static ckpt_status unstack(lowering *w)
 {
     ckpt__lay whole = w->now[0];
+    const uint32_t dim = w->step->dim, dims = (uint32_t)w->step->over_count;
+    size_t all = 1;
     ckpt_status status = CKPT_OK;
-    if (w->step->dim >= whole.ndim || whole.shape[w->step->dim] != (int64_t)w->outputs)
-        return ckpt__fail(w->err, CKPT_E_MISMATCH, NULL, "%zu tensors are expected along dimension %u", w->outputs,
-                          w->step->dim);
+    for (uint32_t d = 0; d < dims; d++) {
+        if (dim + d >= whole.ndim || whole.shape[dim + d] != (int64_t)w->grid[d])
+            return ckpt__fail(w->err, CKPT_E_MISMATCH, NULL, "%zu tensors are expected along dimension %u", w->grid[d],
+                              dim + d);
+        all *= w->grid[d]; /* there are as many names */
+    }
+    if (all != w->outputs)
+        return ckpt__fail(w->err, CKPT_E_MISMATCH, NULL, "%zu tensors are expected, and it has %zu", w->outputs, all);
+    if (dims > 1)
+        status = ckpt__lay_merge(w->a, &whole, dim, dims, &whole, w->err);
     for (size_t i = 0; status == CKPT_OK && i < w->outputs; i++) {
-        status = ckpt__lay_slice(w->a, &whole, w->step->dim, (int64_t)i, 1, &w->now[i], w->err);
+        status = ckpt__lay_slice(w->a, &whole, dim, (int64_t)i, 1, &w->now[i], w->err);
         if (status == CKPT_OK)
-            status = ckpt__lay_remove(w->a, &w->now[i], w->step->dim, &w->now[i], w->err);
+            status = ckpt__lay_remove(w->a, &w->now[i], dim, &w->now[i], w->err);
     }
     w->count = w->outputs;
     return status;
@@ -195,7 +208,7 @@ static ckpt_status take_step(lowering *w, bool back)
                                                                         [CKPT__STEP_PAD] = pad};
     ckpt_status status = CKPT_OK;
     if (w->step->kind == CKPT__STEP_STACK)
-        return back ? unstack(w) : stack(w);
+        return ckpt__layout_has_many(w->rule, back) ? stack(w) : unstack(w);
     if (w->step->kind == CKPT__STEP_SEGMENTS) {
         const bool joins = w->rule->side[0].count > 1;
         return joins != back ? join(w) : cut(w);
@@ -223,24 +236,33 @@ static ckpt_status check_shape(lowering *w)
     return status;
 }
 
-ckpt_status ckpt__layout_stacked(const ckpt__layout_match *m, size_t number, const ckpt__layout_name *name, size_t *out,
-                                 ckpt_error *err)
+/* The step that the tensors of side `from` meet first, and the next ones. */
+static const ckpt__step *step_at(const ckpt__layout_rule *rule, unsigned from, size_t i)
+{
+    return &rule->steps[from ? rule->step_count - 1 - i : i];
+}
+
+ckpt_status ckpt__layout_stacked(const ckpt__layout_match *m, size_t number, const ckpt__layout_name *name,
+                                 size_t *grid, ckpt_error *err)
 {
     const ckpt__layout_rule *rule = &m->layout->rules[number];
+    size_t all = 1;
     ckpt__arena *arena = ckpt__arena_new(0);
     ckpt__lay one = {.ndim = name->ndim, .unit = 1, .shape = (int64_t *)(uintptr_t)name->shape};
     lowering w = {.m = m, .rule = rule, .a = arena, .now = &one, .count = 1, .err = err};
     ckpt_status status = arena ? CKPT_OK : ckpt__fail_memory(err, m->layout->name, 0);
-    for (size_t i = rule->step_count; status == CKPT_OK && &rule->steps[i - 1] != rule->joins; i--) {
-        w.step = &rule->steps[i - 1];
-        status = take_step(&w, true);
+    for (size_t i = 0; status == CKPT_OK && step_at(rule, m->from, i) != rule->joins; i++) {
+        w.step = step_at(rule, m->from, i);
+        status = take_step(&w, m->from == 1);
     }
-    const uint32_t dim = rule->joins->dim;
-    if (status == CKPT_OK && (dim >= one.ndim || one.shape[dim] > CKPT__LAY_PIECES))
-        status = ckpt__fail(err, CKPT_E_MISMATCH, NULL, "there is no dimension %u of at most %d tensors", dim,
-                            (int)CKPT__LAY_PIECES);
-    if (status == CKPT_OK)
-        *out = (size_t)one.shape[dim];
+    for (uint32_t d = 0; status == CKPT_OK && d < rule->joins->over_count; d++) {
+        const uint32_t dim = rule->joins->dim + d;
+        grid[d] = dim < one.ndim && one.shape[dim] <= CKPT__LAY_PIECES ? (size_t)one.shape[dim] : 0;
+        all *= grid[d];
+        if (dim >= one.ndim || one.shape[dim] > CKPT__LAY_PIECES || all > CKPT__LAY_PIECES)
+            status = ckpt__fail(err, CKPT_E_MISMATCH, NULL, "there is no dimension %u of at most %d tensors", dim,
+                                (int)CKPT__LAY_PIECES);
+    }
     ckpt__arena_free(arena);
     return status;
 }
@@ -259,13 +281,14 @@ ckpt_status ckpt__layout_lower(const ckpt__layout_match *m, const ckpt__layout_u
                   ckpt__arena_array(arena, room + 1, sizeof(ckpt__lay)),
                   use->input_count,
                   use->output_count,
+                  use->grid,
                   err};
     if (!w.now)
         return ckpt__fail_memory(err, m->layout->name, 0);
     memcpy(w.now, in, use->input_count * sizeof *in);
     ckpt_status status = back ? CKPT_OK : check_shape(&w);
     for (size_t i = 0; status == CKPT_OK && i < rule->step_count; i++) {
-        w.step = &rule->steps[back ? rule->step_count - 1 - i : i];
+        w.step = step_at(rule, m->from, i);
         status = take_step(&w, back);
     }
     if (status == CKPT_OK && back) {

@@ -10,6 +10,7 @@ typedef struct matching {
     ckpt__layout_match *m;
     const ckpt__layout_name *names;
     size_t count;
+    size_t *numbers;                          /* heap, CKPT__LAYOUT_OVER a name: where it is in its stack */
     ckpt__hash *by_name, *by_key, *by_output; /* name -> input; key -> use; name -> use */
     size_t *used;                             /* heap, one a rule: how many uses */
     bool vars_alone;                          /* the rules are not asked */
@@ -120,7 +121,7 @@ static void find_vars(matching *x, const char *const *said, size_t said_count)
 
 /* ---- uses */
 
-static void make_key(size_t rule, const ckpt__name_form *first, const ckpt__captured *with, ckpt_str over,
+static void make_key(const ckpt__layout *layout, size_t rule, const ckpt__name_form *first, const ckpt__captured *with,
                      ckpt__buf *key)
 {
     key->size = 0;
@@ -128,7 +129,7 @@ static void make_key(size_t rule, const ckpt__name_form *first, const ckpt__capt
     for (size_t i = 0; i < first->count; i++)
         for (size_t k = 0; first->parts[i].kind != CKPT__LITERAL && k < with->count; k++)
             if (ckpt__str_equal(with->name[k], first->parts[i].text) &&
-                !(over.data && ckpt__str_equal(over, with->name[k]))) {
+                !ckpt__layout_is_over(&layout->rules[rule], with->name[k])) {
                 ckpt__buf_char(key, '\n');
                 ckpt__buf_add(key, with->text[k].data, with->text[k].size);
             }
@@ -151,27 +152,28 @@ static ckpt__layout_use *new_use(matching *x, size_t rule, size_t room)
     return use;
 }
 
-/* A stack's inputs come in any order, and as many as there are. */
-static bool put_stacked(matching *x, ckpt__layout_use *use, size_t number, size_t input)
+/* A stack's inputs come in any order, and as many as there are: they are put in order when all are known (order_stack). */
+static bool put_stacked(matching *x, ckpt__layout_use *use, const ckpt__captured *with, size_t input)
 {
-    size_t room = use->input_count;
-    if (number >= x->count) { /* there are fewer tensors, so that one below it is missing */
-        wrong(x, x->m->layout->rules[use->rule].line, x->m->layout->rules[use->rule].column,
-              "'%.*s' has number %zu, and not all below it are there", (int)x->names[input].name.size,
-              x->names[input].name.data, number);
-        return true;
-    }
-    if (number >= room) {
-        size_t now = room * 2 > number + 1 ? room * 2 : number + 1;
-        size_t *inputs = ckpt__arena_array(x->m->arena, now, sizeof *inputs);
+    const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
+    const size_t n = use->input_count;
+    for (size_t d = 0; d < r->joins->over_count; d++)
+        for (size_t k = 0; k < with->count; k++) {
+            int64_t number = 0;
+            if (!ckpt__str_equal(with->name[k], r->joins->over[d]))
+                continue;
+            ckpt__parse_i64(with->text[k].data, with->text[k].size, &number); /* 18 digits at most */
+            x->numbers[input * CKPT__LAYOUT_OVER + d] = (size_t)number;
+        }
+    if ((n & (n - 1)) == 0) { /* there is room for the next power of two */
+        size_t *inputs = ckpt__arena_array(x->m->arena, n ? 2 * n : 1, sizeof *inputs);
         if (!inputs)
             return false;
-        for (size_t i = 0; i < now; i++)
-            inputs[i] = i < room ? use->inputs[i] : SIZE_MAX;
+        if (n)
+            memcpy(inputs, use->inputs, n * sizeof *inputs);
         use->inputs = inputs;
-        use->input_count = now;
     }
-    use->inputs[number] = input;
+    use->inputs[use->input_count++] = input;
     return true;
 }
 
@@ -179,26 +181,20 @@ static bool put_input(matching *x, size_t rule, size_t member, const ckpt__captu
 {
     const ckpt__layout_rule *r = &x->m->layout->rules[rule];
     const ckpt__rule_names *side = &r->side[x->m->from];
-    const bool stack = r->joins && r->joins->kind == CKPT__STEP_STACK && x->m->from == 0;
-    const ckpt_str over = stack ? r->joins->over : (ckpt_str){0};
+    const bool stack = ckpt__layout_has_many(r, x->m->from);
     size_t at;
-    make_key(rule, &side->forms[0], with, over, key);
+    make_key(x->m->layout, rule, &side->forms[0], with, key);
     char *kept = key->failed ? NULL : ckpt__arena_copy(x->m->arena, key->data, key->size);
     int put = kept ? ckpt__hash_put(x->by_key, kept, key->size, x->m->count, &at) : -1;
     if (put < 0)
         return false;
-    if (put == 1 && !new_use(x, rule, stack ? 1 : side->count))
+    if (put == 1 && !new_use(x, rule, stack ? 0 : side->count))
         return false;
     ckpt__layout_use *use = &x->m->uses[put == 1 ? x->m->count - 1 : at];
-    if (!stack) {
-        use->inputs[member] = input;
-        return true;
-    }
-    int64_t number = 0;
-    for (size_t k = 0; k < with->count; k++)
-        if (ckpt__str_equal(with->name[k], over))
-            ckpt__parse_i64(with->text[k].data, with->text[k].size, &number);
-    return put_stacked(x, use, (size_t)number, input);
+    if (stack)
+        return put_stacked(x, use, with, input);
+    use->inputs[member] = input;
+    return true;
 }
 
 static void match_name(matching *x, size_t input, ckpt__buf *key)
@@ -230,48 +226,111 @@ static void match_name(matching *x, size_t input, ckpt__buf *key)
 
 /* ---- outputs */
 
-/* All inputs of a use are there? A stack's list has room for more. */
+/* A name of a stack, and where it is in it. */
+typedef struct placed {
+    size_t at[CKPT__LAYOUT_OVER], input;
+} placed;
+
+static int by_place(const void *a, const void *b)
+{
+    const placed *x = a, *y = b;
+    for (size_t d = 0; d < CKPT__LAYOUT_OVER; d++)
+        if (x->at[d] != y->at[d])
+            return x->at[d] < y->at[d] ? -1 : 1;
+    return 0;
+}
+
+/* The names of a stack in their order, its last number the fastest; which is missing among them, if any. */
+static bool check_places(matching *x, ckpt__layout_use *use, const placed *all)
+{
+    const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
+    const size_t n = use->input_count;
+    size_t last = 1; /* along the last dimension, where there are two */
+    char missing[60];
+    for (size_t i = 0; i < n; i++)
+        for (size_t d = 0; d < r->joins->over_count; d++) {
+            const size_t number = all[i].at[d];
+            if (number >= x->count) { /* there are fewer tensors, so that one below it is missing */
+                const ckpt_str name = x->names[all[i].input].name;
+                wrong(x, r->line, r->column, "'%.*s' has number %zu, and not all below it are there", (int)name.size,
+                      name.data, number);
+                return false;
+            }
+            use->grid[d] = number + 1 > use->grid[d] ? number + 1 : use->grid[d];
+        }
+    if (r->joins->over_count > 1)
+        last = use->grid[1];
+    for (size_t i = 0; i < use->grid[0] * last; i++) { /* what is missing first is not past n */
+        const size_t want[2] = {i / last, i % last};
+        if (i < n && all[i].at[0] == want[0] && (r->joins->over_count == 1 || all[i].at[1] == want[1]))
+            continue;
+        if (r->joins->over_count == 1)
+            snprintf(missing, sizeof missing, "number %zu", want[0]);
+        else
+            snprintf(missing, sizeof missing, "numbers %zu and %zu", want[0], want[1]);
+        const ckpt_str name = x->names[all[0].input].name;
+        wrong(x, r->line, r->column, "'%.*s' is there, and the one with %s is not", (int)name.size, name.data, missing);
+        return false;
+    }
+    return true;
+}
+
+static bool order_stack(matching *x, ckpt__layout_use *use)
+{
+    placed *all = malloc((use->input_count + 1) * sizeof *all);
+    if (!all) {
+        no_memory(x);
+        return false;
+    }
+    for (size_t i = 0; i < use->input_count; i++) {
+        all[i].input = use->inputs[i];
+        memcpy(all[i].at, x->numbers + use->inputs[i] * CKPT__LAYOUT_OVER, sizeof all[i].at);
+    }
+    qsort(all, use->input_count, sizeof *all, by_place);
+    const bool complete = check_places(x, use, all);
+    for (size_t i = 0; i < use->input_count; i++)
+        use->inputs[i] = all[i].input;
+    free(all);
+    return complete;
+}
+
+/* All inputs of a use are there? */
 static bool is_complete(matching *x, ckpt__layout_use *use)
 {
     const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
     const ckpt__rule_names *side = &r->side[x->m->from];
-    const bool stack = r->joins && r->joins->kind == CKPT__STEP_STACK && x->m->from == 0;
     size_t there = SIZE_MAX;
-    while (stack && use->input_count && use->inputs[use->input_count - 1] == SIZE_MAX)
-        use->input_count--;
+    if (ckpt__layout_has_many(r, x->m->from))
+        return order_stack(x, use);
     for (size_t i = 0; i < use->input_count; i++)
         if (use->inputs[i] != SIZE_MAX)
             there = use->inputs[i];
-    bool complete = there != SIZE_MAX;
-    for (size_t i = 0; i < use->input_count && complete; i++) {
+    for (size_t i = 0; i < use->input_count && there != SIZE_MAX; i++) {
         if (use->inputs[i] != SIZE_MAX)
             continue;
-        const ckpt_str form = side->forms[stack ? 0 : i].text, name = x->names[there].name;
-        if (stack)
-            wrong(x, r->line, r->column, "'%.*s' is there, and the one with number %zu is not", (int)name.size,
-                  name.data, i);
-        else
-            wrong(x, r->line, r->column, "'%.*s' is there, and its '%.*s' is not", (int)name.size, name.data,
-                  (int)form.size, form.data);
-        complete = false;
+        const ckpt_str form = side->forms[i].text, name = x->names[there].name;
+        wrong(x, r->line, r->column, "'%.*s' is there, and its '%.*s' is not", (int)name.size, name.data,
+              (int)form.size, form.data);
+        return false;
     }
-    return complete;
+    return there != SIZE_MAX;
 }
 
 /* How many tensors a use makes. */
-static bool count_outputs(matching *x, const ckpt__layout_use *use, size_t *out)
+static bool count_outputs(matching *x, ckpt__layout_use *use, size_t *out)
 {
     const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
     *out = r->side[1 - x->m->from].count;
-    if (!r->joins || r->joins->kind != CKPT__STEP_STACK || x->m->from == 0)
+    if (!ckpt__layout_has_many(r, 1 - x->m->from))
         return true;
     const ckpt__layout_name *n = &x->names[use->inputs[0]];
     ckpt_error own = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__layout_stacked(x->m, use->rule, n, out, &own);
+    ckpt_status status = ckpt__layout_stacked(x->m, use->rule, n, use->grid, &own);
     if (status == CKPT_E_NO_MEMORY)
         no_memory(x);
     else if (status < 0)
         wrong(x, r->line, r->column, "'%.*s': %s", (int)n->name.size, n->name.data, own.message);
+    *out = use->grid[0] * (r->joins->over_count > 1 ? use->grid[1] : 1);
     return status == CKPT_OK;
 }
 
@@ -280,13 +339,15 @@ static bool name_output(matching *x, size_t number, size_t k, ckpt__captured *wi
     ckpt__layout_use *use = &x->m->uses[number];
     const ckpt__layout_rule *r = &x->m->layout->rules[use->rule];
     const ckpt__rule_names *side = &r->side[1 - x->m->from];
-    const bool cuts = r->joins && r->joins->kind == CKPT__STEP_STACK && x->m->from == 1;
-    char index[24];
+    const bool cuts = ckpt__layout_has_many(r, 1 - x->m->from);
+    char index[CKPT__LAYOUT_OVER][24];
     size_t other;
     ckpt__captured all = *with;
-    if (cuts) { /* at most eight captures are on the first side, and this one is one of them */
-        all.name[all.count] = r->joins->over;
-        all.text[all.count++] = (ckpt_str){index, (size_t)snprintf(index, sizeof index, "%zu", k)};
+    for (size_t d = 0; cuts && d < r->joins->over_count;
+         d++) { /* eight captures at most are on that side, these among them */
+        const size_t last = r->joins->over_count > 1 ? use->grid[1] : 1, at = d ? k % last : k / last;
+        all.name[all.count] = r->joins->over[d];
+        all.text[all.count++] = (ckpt_str){index[d], (size_t)snprintf(index[d], sizeof index[d], "%zu", at)};
     }
     text->size = 0;
     ckpt__name_form_fill(&side->forms[cuts ? 0 : k], &all, text);
@@ -381,8 +442,9 @@ static ckpt_status match(const ckpt__layout *layout, unsigned from, matching x, 
         x.by_key = ckpt__hash_new(count);
         x.by_output = ckpt__hash_new(count);
         x.used = calloc(layout->rule_count + 1, sizeof *x.used);
+        x.numbers = calloc(count + 1, CKPT__LAYOUT_OVER * sizeof *x.numbers);
     }
-    if (m && m->values && m->known && x.by_name && x.by_key && x.by_output && x.used)
+    if (m && m->values && m->known && x.by_name && x.by_key && x.by_output && x.used && x.numbers)
         match_all(&x, vars, var_count);
     else
         x.status = ckpt__fail_memory(x.err, layout->name, 0);
@@ -390,6 +452,7 @@ static ckpt_status match(const ckpt__layout *layout, unsigned from, matching x, 
     ckpt__hash_free(x.by_key);
     ckpt__hash_free(x.by_output);
     free(x.used);
+    free(x.numbers);
     if (x.status == CKPT_OK && x.wrong)
         x.status = ckpt__report_fail(x.report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, layout->name, x.err);
     if (x.status < 0 && !x.wrong) {

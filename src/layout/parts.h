@@ -45,7 +45,7 @@ typedef enum ckpt__step_kind {
     CKPT__STEP_MERGE,     /* several dimensions, of `sizes`, become one */
     CKPT__STEP_PAD,       /* a dimension of size sizes[0] ends at sizes[1] */
     CKPT__STEP_SEGMENTS, /* several tensors stand side by side along a dimension, `sizes` of each, `groups` times in turn */
-    CKPT__STEP_STACK     /* tensors with the numbers of the capture `over` are one, with a dimension more */
+    CKPT__STEP_STACK /* tensors with the numbers of the captures `over` are one, with a dimension more for each of them */
 } ckpt__step_kind;
 
 typedef struct ckpt__step {
@@ -56,8 +56,9 @@ typedef struct ckpt__step {
     size_t size_count; /* SEGMENTS: 0: all the same */
     uint32_t *order;
     size_t order_count;
-    ckpt__formula groups; /* SEGMENTS; count 0: 1 */
-    ckpt_str over;        /* STACK */
+    ckpt__formula groups;             /* SEGMENTS; count 0: 1 */
+    ckpt_str over[CKPT__LAYOUT_OVER]; /* STACK */
+    size_t over_count;
 } ckpt__step;
 
 typedef struct ckpt__rule_names {
@@ -71,6 +72,7 @@ typedef struct ckpt__layout_rule {
     ckpt__step *steps;
     size_t step_count;
     const ckpt__step *joins; /* the SEGMENTS or STACK among them; NULL: none */
+    unsigned many;           /* of a STACK: the side that has the several tensors */
     bool optional, drops;
     ckpt__formula *shape; /* of each tensor of the first side; NULL: not said */
     size_t shape_count;
@@ -173,7 +175,11 @@ void ckpt__layout_read_ranks(ckpt__layout_reading *r, const ckpt__yaml_node *n);
 void ckpt__layout_read_files(ckpt__layout_reading *r, const ckpt__yaml_node *side, ckpt__layout_ranks *ranks);
 /* The steps of a rule, whose names were read. */
 void ckpt__layout_read_steps(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule);
-/* How many tensors a stack of that shape is made of, behind the steps that follow it. CKPT_E_MISMATCH, CKPT_E_LIMIT: it is none. */
+/* How many tensors a stack of that shape is made of, behind the steps between it and the stack: grid[] has as many numbers as the
+ * step has captures. CKPT_E_MISMATCH, CKPT_E_LIMIT: it is none. */
 ckpt_status ckpt__layout_stacked(const ckpt__layout_match *match, size_t rule, const ckpt__layout_name *name,
-                                 size_t *out, ckpt_error *err);
+                                 size_t *grid, ckpt_error *err);
+/* Is the rule a stack, and are the several tensors on that side? */
+bool ckpt__layout_has_many(const ckpt__layout_rule *rule, unsigned side);
+bool ckpt__layout_is_over(const ckpt__layout_rule *rule, ckpt_str capture);
 #endif

@@ -126,6 +126,22 @@ static void read_segments(step_reading *s)
         ckpt__layout_read_formula(s->r, groups, &s->step->groups);
 }
 
+static void read_over(step_reading *s, const ckpt__yaml_node *n)
+{
+    ckpt__step *step = s->step;
+    if (n->kind != CKPT__YAML_SCALAR || !ckpt__formula_is_name(n->text)) {
+        ckpt__layout_wrong(s->r, n, "the name of a capture is expected");
+        return;
+    }
+    if (step->over_count && ckpt__str_equal(step->over[0], n->text)) {
+        ckpt__layout_wrong(s->r, n, "both dimensions are over '%.*s'", (int)n->text.size, n->text.data);
+        return;
+    }
+    step->over[step->over_count] = ckpt__arena_str(s->r->layout->arena, n->text.data, n->text.size);
+    if (!step->over[step->over_count++].data)
+        ckpt__layout_no_memory(s->r);
+}
+
 static void read_stack(step_reading *s)
 {
     static const char *const known[] = {"dim", "over", NULL};
@@ -133,13 +149,14 @@ static void read_stack(step_reading *s)
         return;
     need_dim(s);
     const ckpt__yaml_node *over = need(s, "over");
-    if (over && (over->kind != CKPT__YAML_SCALAR || !ckpt__formula_is_name(over->text)))
-        ckpt__layout_wrong(s->r, over, "the name of a capture is expected");
-    else if (over)
-        s->step->over = over->text; /* the YAML's arena is kept with the layout's texts below */
-    if (s->step->over.data &&
-        !(s->step->over = ckpt__arena_str(s->r->layout->arena, over->text.data, over->text.size)).data)
-        ckpt__layout_no_memory(s->r);
+    if (!over)
+        return;
+    const bool list = over->kind == CKPT__YAML_LIST;
+    if (list && over->count != CKPT__LAYOUT_OVER)
+        ckpt__layout_wrong(s->r, over, "the name of a capture is expected, or a list of %d", (int)CKPT__LAYOUT_OVER);
+    else
+        for (size_t i = 0; i < (list ? over->count : 1); i++)
+            read_over(s, list ? over->items[i] : over);
 }
 
 static const struct row {

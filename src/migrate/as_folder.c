@@ -304,12 +304,25 @@ typedef struct lister {
     ckpt__hash *there;  /* names that are written, or that have to stay away */
 } lister;
 
+/* A file that tensors are read from, or a folder: a distributed checkpoint, of a run with FSDP. from NULL: it was forgotten. */
+static bool is_read(const ckpt__index *from, const char *name)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; from && i < from->tensor_count; i++) {
+        const ckpt_str file = from->tensors[i].info.file;
+        if (file.data && file.size == n && memcmp(file.data, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 bool ckpt__is_carried(const ckpt__index *from, const char *name)
 {
     int64_t number;
     bool exact;
     ckpt__part is = ckpt__part_of(name, &number, &exact);
-    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0 || ckpt__format_owned(from, name))
+    if (strchr(name, '/') || strcmp(name, "adapter_config.json") == 0 || ckpt__format_owned(from, name) ||
+        is_read(from, name))
         return false;
     return is == CKPT__PART_NONE || is == CKPT__PART_CONFIG;
 }
@@ -324,7 +337,7 @@ static ckpt_status see_file(void *ctx, size_t root, const char *name, bool folde
     if (n < 0 || (size_t)n >= sizeof path)
         return ckpt__fail(err, CKPT_E_LIMIT, w->m->src, "the path of a file in it has over %zu bytes", sizeof path - 1);
     if (l->carry && (folder || !ckpt__is_carried(w->m->from, name))) {
-        l->left += folder;
+        l->left += folder && !is_read(w->m->from, name);
         return CKPT_OK;
     }
     const char *kept = ckpt__arena_copy(w->m->index->arena, path + skip, strlen(path + skip));

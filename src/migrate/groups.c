@@ -385,13 +385,26 @@ static bool said_before(const ckpt_value *groups, size_t group, ckpt_str setting
     return false;
 }
 
+/* Has each rank of a run an optimizer of its own? Their settings are not those of one group. */
+static bool ranks_have_settings(const ckpt_value *root)
+{
+    for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++)
+        if (root->entries[i].key->kind == CKPT_V_STR && ckpt__str_begins(root->entries[i].key->text, "rank-") &&
+            ckpt_value_get(root->entries[i].value, "optimizer"))
+            return true;
+    return false;
+}
+
 /* What is said of the settings of the group that was made. */
 static void say_settings(const grouper *g, char *out, size_t size)
 {
     const ckpt_value *groups = g->m->saved_groups;
     size_t at, differ = 0;
     if (!groups) {
-        snprintf(out, size, "Hyper-parameters are not in the checkpoint");
+        snprintf(out, size, "%s",
+                 ranks_have_settings(g->m->from->root)
+                     ? "The ranks have other settings each (rank-00000.optimizer, ...), and none of them is taken"
+                     : "Hyper-parameters are not in the checkpoint");
         return;
     }
     at = (size_t)snprintf(

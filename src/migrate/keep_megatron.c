@@ -100,8 +100,11 @@ static ckpt_status put_entry(ckpt__megatron *g, const ckpt_entry *e, bool space)
         return CKPT_OK;
     if (space && ckpt__str_is(key, "content_metadata"))
         v = say_full(g, v, "distrib_optim_sharding_type");
-    if (space && ckpt__str_is(key, "optimizer"))
-        v = say_full(g, v, "param_state_sharding_type");
+    if (ckpt__str_is(key, "optimizer")) {
+        ckpt_status status = ckpt__megatron_reform(g, space ? say_full(g, v, "param_state_sharding_type") : v, &v);
+        if (status < 0)
+            return status;
+    }
     return ckpt__megatron_common(g, key, v);
 }
 
@@ -118,6 +121,10 @@ static ckpt_status find_weights(ckpt__megatron *g)
 static ckpt_status refuse_names(const ckpt__megatron *g)
 {
     const ckpt_migrate_options *o = &g->m->options;
+    if (o->layers_apart)
+        return ckpt__fail(
+            g->err, CKPT_E_ARGUMENT, g->m->dst,
+            "--layers-apart: a torch-dist of a torch-dist keeps its keys; --layout takes its layers apart first");
     return o->strip_prefix_count || o->rename_count || o->add_prefix
                ? ckpt__fail(g->err, CKPT_E_ARGUMENT, g->m->dst,
                             "--rename, --strip-prefix and --add-prefix: a torch-dist of a torch-dist keeps its keys")
@@ -155,6 +162,8 @@ ckpt_status ckpt__megatron_keep(ckpt__megatron *g)
     const ckpt_value *root = g->m->root;
     const bool space = has_form(g, SPACE);
     ckpt_status status = refuse_names(g);
+    if (status == CKPT_OK)
+        status = ckpt__megatron_check_ranks(g);
     if (status == CKPT_OK)
         status = find_weights(g);
     for (size_t i = 0; status == CKPT_OK && root && root->kind == CKPT_V_DICT && i < root->entry_count; i++)

@@ -184,6 +184,17 @@ static ckpt_status settings_of(const ckpt__laying *l, const ckpt_value *own, con
     return fine ? CKPT_OK : ckpt__migration_no_memory(l->err);
 }
 
+/* A canonical name has a number as text: "0" is the key 0 of an optimizer that is two. */
+static const ckpt_entry *entry_called(const ckpt_value *dict, ckpt_str name)
+{
+    int64_t number;
+    const ckpt_entry *e = ckpt__find_entry(dict, name.data);
+    for (size_t i = 0; !e && ckpt__parse_i64(name.data, name.size, &number) && i < dict->entry_count; i++)
+        if (dict->entries[i].key->kind == CKPT_V_INT && dict->entries[i].key->integer == number)
+            e = &dict->entries[i];
+    return e;
+}
+
 /* Groups that name no parameters (megatron-core's) are none of the canonical ones: they stay the lists that they are in the source. */
 static ckpt_status keep_groups(const ckpt__laying *l, const ckpt_value *was, const ckpt_entry *made,
                                const ckpt_entry **out)
@@ -204,7 +215,7 @@ static ckpt_status keep_groups(const ckpt__laying *l, const ckpt_value *was, con
         return ckpt__migration_no_memory(l->err);
     for (size_t i = 0; i < room; i++) {
         const ckpt_entry *one = &made->value->entries[i];
-        const ckpt_entry *same = one->key->kind == CKPT_V_STR ? ckpt__find_entry(values, one->key->text.data) : NULL;
+        const ckpt_entry *same = one->key->kind == CKPT_V_STR ? entry_called(values, one->key->text) : NULL;
         entries[i] = same && ckpt_value_walk(one->value, 0, is_tensor, NULL, NULL) == 0 ? *same : *one;
     }
     *both = (ckpt_entry){made->key, ckpt__value_dict(l->m->from->arena, entries, room)};

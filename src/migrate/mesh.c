@@ -57,6 +57,14 @@ ckpt_status ckpt__mesh_ask(const ckpt__migration *m, ckpt_error *err)
 
 /* ---- the mesh */
 
+/* Can the sizes of the layout's mesh be computed? Those of files of ranks may be told by the files alone. */
+static bool has_known_mesh(const ruling *r)
+{
+    ckpt__rank_mesh mesh;
+    return ckpt__layout_mesh(r->layout, r->side, NULL, ckpt__layout_value, r->m->followed->match, &mesh, NULL) ==
+           CKPT_OK;
+}
+
 /* The layout's own mesh is that of its program; one of one rank cuts nothing, and is there to be made larger by --mesh. */
 static ckpt_status find_mesh(ruling *r)
 {
@@ -70,6 +78,8 @@ static ckpt_status find_mesh(ruling *r)
     }
     r->shards = r->layout ? ckpt__layout_shard_count(r->layout, r->side) : 0;
     r->d->mesh = asked;
+    if (status == CKPT_OK && r->layout && !said && m->options.target_world && !has_known_mesh(r))
+        return CKPT_OK; /* rows for --world */
     if (status == CKPT_OK && r->layout)
         status = ckpt__layout_mesh(r->layout, r->side, said ? &asked : NULL, ckpt__layout_value, m->followed->match,
                                    &r->d->mesh, r->err);
@@ -340,7 +350,7 @@ static ckpt_status say_mesh(const ruling *r)
         cut += d->rule_of[i] && d->rule_of[i]->count;
         all += !ckpt__stays_behind(r->m, i);
     }
-    return ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "mesh", (ckpt_str){NULL, 0}, r->err,
+    return ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "mesh-cut", (ckpt_str){NULL, 0}, r->err,
                                 "a mesh of %u ranks (%s) cuts %zu of %zu tensors",
                                 (unsigned)ckpt__rank_mesh_world(&d->mesh), text, cut, all);
 }

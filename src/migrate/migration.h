@@ -48,8 +48,11 @@
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
  *   mesh.c             --mesh, --cut: how its tensors are cut for the ranks (mesh.h)
  *   mesh_cuts.c        which boxes that are, and whose
- *   stack.c            a torch-dist target: the layers of a model as one tensor for each of their parameters (megatron.h)
+ *   stack.c            a torch-dist target: the layers and experts of a model as one tensor for each of their parameters (megatron.h)
+ *   stack_layers.c     which layers it has, and whether they are kept apart
  *   to_megatron.c      that tree as a checkpoint of megatron-core (torch-dist)
+ *   megatron_extras.c  what its modules keep beside their parameters
+ *   megatron_optimizer.c  what common.pt says of its optimizer
  *   resume.c           what directories that training programs resume from want of tensors (resume.h)
  *   to_trainer.c       that tree as a checkpoint of the HF Trainer or of accelerate (trainer.h)
  *   to_trainer_shards.c  of their runs with FSDP2 and DeepSpeed
@@ -80,6 +83,7 @@
 #define CKPT_MIGRATE_JOB_H
 #include <ckpt/migrate.h>
 #include "anatomy/canon.h"
+#include "format/megatron/megatron.h"
 #include "reader/reader.h"
 #include "engine/recipe_write.h"
 #include "anatomy/placement.h"
@@ -195,7 +199,8 @@ typedef struct ckpt__migration {
     const ckpt_value *root; /* borrowed: the value tree that is written; NULL: none */
     ckpt__buf kept;         /* owned, native target: the pickle with the structure of the torch source, and `root`
                                    * points into it. data NULL: no structure is kept */
-    int64_t common_step;    /* a torch-dist target: the step that all parameters have; -1: none says it */
+    ckpt__meg_model meg;    /* a torch-dist target of another source: its layers and experts */
+    int64_t common_step;    /* likewise: the step that all parameters have; -1: none says it */
     size_t step_tensor;     /* likewise: it as a tensor of the source; SIZE_MAX: there is none */
     ckpt__rank_file_name *rank_files; /* in the arena of `from`; NULL: none */
     size_t rank_file_count;

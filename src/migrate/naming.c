@@ -166,14 +166,22 @@ static ckpt_status name_by_name(ckpt__migration *m, ckpt__canon_hints *hints, ck
 
 ckpt_status ckpt__migrate_check_order(ckpt__migration *m, ckpt_error *err)
 {
-    ckpt_str path = m->canon->unnamed;
-    if (m->order_error.status == CKPT_OK || !path.data)
+    const ckpt_str path = m->canon->unnamed;
+    /* a distributed checkpoint has the states by the names of their parameters; the others that ask for names say so themselves */
+    const bool named = m->as == CKPT__AS_DCP && !ckpt__keeps_dcp(m) && !m->options.weights_only;
+    if ((m->order_error.status == CKPT_OK && !named) || !path.data)
         return CKPT_OK;
     for (size_t i = 0; i < m->canon->count; i++) {
         const ckpt__canon_entry *e = &m->canon->entries[i];
         if (!e->is_tensor || ckpt__stays_behind(m, e->tensor) || e->own.size <= path.size ||
             !ckpt__str_begins_with(e->own, path))
             continue;
+        if (m->order_error.status == CKPT_OK)
+            return ckpt__fail(err, CKPT_E_MISMATCH, m->src,
+                              "which parameters the states of the optimizer at '%.*s' belong to is not known, and "
+                              "'%s' has them by their names: state the names (--param-names FILE, --assume-order), or "
+                              "leave the optimizer out (--weights-only, --drop)",
+                              (int)path.size, path.data, m->to);
         if (err)
             *err = m->order_error;
         return m->order_error.status;

@@ -155,6 +155,8 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
     if (m->as && !ckpt__is_dcp(m) && !ckpt__is_torch_dist(m) && m->as != CKPT__AS_LLMC && m->options.weights_only)
         return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst,
                           "--weights-only leaves no such checkpoint: say --to torch, safetensors or hf");
+    if ((m->options.expert_parallel || m->options.layers_apart) && !ckpt__is_torch_dist(m))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, m->dst, "--expert-parallel and --layers-apart are for --to torch-dist");
     if (m->format && (m->format->write || m->as == CKPT__AS_LLMC))
         return CKPT_OK;
     return ckpt__fail(err, CKPT_E_UNSUPPORTED, m->dst,

@@ -237,13 +237,18 @@ static ckpt_status list_hf_losses(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK && others && !m->options.weights_only)
         status = lose(m, text, err);
     const ckpt_value *root = m->from->root;
-    if (status < 0 || m->options.weights_only || !root)
+    if (status < 0 || m->options.weights_only)
         return status;
-    if (ckpt__in_files(m->from) && root->kind == CKPT_V_DICT)
+    if (root && ckpt__in_files(m->from) && root->kind == CKPT_V_DICT)
         return list_files(m, err);
-    if (!m->tree)
-        return CKPT_OK;
-    int found = ckpt_value_walk(root, 0, is_value, NULL, err);
+    const bool canonical = ckpt__format_of(m->from)->canonical;
+    if (!m->tree && !canonical)
+        return CKPT_OK; /* of plain safetensors what they say of themselves goes along */
+    int found = root ? ckpt_value_walk(root, 0, is_value, NULL, err) : 0;
+    if (found == 0 && canonical && m->from->step >= 0) /* of weights alone */
+        return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, err,
+                                    "the step (%lld) is in no file of the target: it holds weights alone",
+                                    (long long)m->from->step);
     return found <= 0 ? (ckpt_status)found : lose(m, "all values beside the tensors (settings, step, epoch, ...)", err);
 }
 

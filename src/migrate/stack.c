@@ -1,9 +1,14 @@
 /* migrate/stack.c - a target of megatron-core (torch-dist): the layers of its model become one tensor for each parameter of a layer, with
- * the layers along its first dimension. So do the moments and masters. The rest of the work sees tensors that are split: nothing is copied.
+ * the layers along its first dimension, and the experts of a layer along the second. So do the moments and masters. Where layers are kept
+ * apart, experts alone are stacked, and other tensors get the name that their key has. The rest of the work sees tensors that are split:
+ * nothing is copied.
  *
  *     decoder.layers.0.mlp.linear_fc2.weight   [12, 14]      a piece of   decoder.layers.mlp.linear_fc2.weight   [2, 12, 14]
- *     decoder.layers.1.mlp.linear_fc2.weight   [12, 14]      another one */
-#include "migrate/megatron.h"
+ *     decoder.layers.1.mlp.linear_fc2.weight   [12, 14]      another one
+ *     decoder.layers.1.mlp.experts.local_experts.3.linear_fc2.weight   [12, 14]
+ *                                                            one of          decoder.layers.mlp.experts.experts.linear_fc2.weight
+ *                                                                            [2, 4, 12, 14] */
+#include "migrate/megatron_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +16,20 @@
 #include "format/megatron/megatron.h"
 #include "model/views.h"
 
-enum { MOST_LAYERS = 100000, KEY_SIZE = 200 };
+enum { MOST_EXPERTS = 100000, DIMS = 2 };
 
-/* What the layers of one key have of one kind. */
+/* A tensor of a stack: in the place at[] of it, by layer, and by expert. */
+typedef struct member {
+    int64_t at[DIMS];
+    size_t entry; /* of the canonical names */
+} member;
+
+/* What the layers, or the experts, of one key have of one kind. */
 typedef struct stack {
     ckpt_str key, kind; /* kind: "exp_avg", ...; data NULL: the parameter itself */
-    size_t *tensors;    /* heap: of the source, by layer; SIZE_MAX: not seen */
+    member *members;    /* heap */
     size_t count, capacity;
+    bool by_layer, by_expert; /* its dimensions; neither: it is one tensor, which has another name */
     ckpt_role role;
 } stack;
 
@@ -27,7 +39,6 @@ typedef struct stacking {
     size_t count, capacity;
     ckpt__hash *by_name;   /* owned: name of the stacked tensor -> number */
     ckpt__canon_entry one; /* the entry that is looked at: entries move when others are made */
-    int64_t layers;        /* of the model: 1 + the highest number of one */
     size_t steps;          /* tensors with a step that were read */
     bool moments;          /* there are some */
     bool masters;          /* there are some: then the groups have the step */
@@ -50,28 +61,9 @@ static ckpt_str whole_name(const stacking *s, ckpt_str key, ckpt_str kind)
 
 /* ---- which tensors belong together */
 
-static ckpt_status add_layer(stacking *s, stack *own, int64_t layer)
+static ckpt_status add_to_stack(stacking *s, const ckpt__meg_key *key, size_t entry)
 {
-    char name[300];
-    const size_t at = (size_t)layer;
-    if (!ckpt__grow(&own->tensors, &own->capacity, at + 1, sizeof *own->tensors))
-        return no_memory(s);
-    while (own->count <= at)
-        own->tensors[own->count++] = SIZE_MAX;
-    if (own->tensors[at] != SIZE_MAX)
-        return ckpt__fail(
-            s->err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, s->one.name.data, s->one.name.size),
-            "layer %lld has another tensor for the key '%s' of torch_dist, which has the norms of a layer under "
-            "the name of the linear layer behind them: drop one of them (--drop)",
-            (long long)layer, own->key.data);
-    own->tensors[at] = s->one.tensor;
-    s->layers = layer + 1 > s->layers ? layer + 1 : s->layers;
-    return CKPT_OK;
-}
-
-static ckpt_status add_to_stack(stacking *s, const char *key, int64_t layer)
-{
-    const ckpt_str kept = ckpt__arena_str(s->m->from->arena, key, strlen(key)),
+    const ckpt_str kept = ckpt__arena_str(s->m->from->arena, key->text, strlen(key->text)),
                    name = kept.data ? whole_name(s, kept, s->one.state_key) : kept;
     size_t at;
     int put = name.data && ckpt__grow(&s->stacks, &s->capacity, s->count + 1, sizeof *s->stacks)
@@ -80,19 +72,38 @@ static ckpt_status add_to_stack(stacking *s, const char *key, int64_t layer)
     if (put < 0)
         return no_memory(s);
     if (put)
-        s->stacks[at = s->count++] = (stack){.key = kept, .kind = s->one.state_key, .role = s->one.role};
-    return add_layer(s, &s->stacks[at], layer);
+        s->stacks[at = s->count++] = (stack){.key = kept,
+                                             .kind = s->one.state_key,
+                                             .by_layer = !s->m->meg.apart,
+                                             .by_expert = key->expert >= 0,
+                                             .role = s->one.role};
+    stack *own = &s->stacks[at];
+    if (!ckpt__grow(&own->members, &own->capacity, own->count + 1, sizeof *own->members))
+        return no_memory(s);
+    own->members[own->count++] =
+        (member){.at = {own->by_layer ? key->layer : 0, own->by_expert ? key->expert : 0}, .entry = entry};
+    if (key->expert >= s->m->meg.experts)
+        s->m->meg.experts = key->expert + 1;
+    return CKPT_OK;
 }
 
 static ckpt_status unknown_name(const stacking *s, ckpt_str name)
 {
     char shown[300];
     ckpt__escape(shown, sizeof shown, name.data, name.size);
-    if (ckpt__str_holds(name, ".experts.") || ckpt__str_holds(name, ".router."))
+    if (ckpt__str_ends(name, ".mlp.experts.weight1") || ckpt__str_ends(name, ".mlp.experts.weight2"))
         return ckpt__fail(
             s->err, CKPT_E_UNSUPPORTED, shown,
-            "it is of a layer with experts, and such models are written as torch-dist only where they are read "
-            "from torch_dist: save it with Megatron-LM and --ckpt-format torch_dist");
+            "it is of all experts of a layer as GroupedMLP has them, turned and one behind the other, and torch-dist has each "
+            "by itself: --layout megatron-moe-gemm gives them the names of SequentialMLP first");
+    if (ckpt__str_begins(name, "mtp.") || ckpt__str_holds(name, ".mixer.") || ckpt__str_begins(name, "encoder.layers."))
+        return ckpt__fail(
+            s->err, CKPT_E_UNSUPPORTED, shown,
+            "it is of %s, and such models are written as torch-dist only where they are read from torch_dist: "
+            "save it with Megatron-LM and --ckpt-format torch_dist",
+            ckpt__str_begins(name, "mtp.")     ? "a layer that predicts several tokens (MTP)"
+            : ckpt__str_holds(name, ".mixer.") ? "a layer of Mamba"
+                                               : "an encoder (T5, BERT)");
     static const char layers[] = "decoder.layers.";
     const size_t head = sizeof layers - 1;
     if (ckpt__str_begins(name, layers) && name.size > head && (name.data[head] < '0' || name.data[head] > '9'))
@@ -129,96 +140,188 @@ static ckpt_status take_step(stacking *s, size_t tensor)
     return CKPT_OK;
 }
 
-static bool is_state(ckpt_role role)
-{
-    return role == CKPT_ROLE_EXP_AVG || role == CKPT_ROLE_EXP_AVG_SQ || role == CKPT_ROLE_MASTER ||
-           role == CKPT_ROLE_MAX_EXP_AVG_SQ || role == CKPT_ROLE_MOMENTUM;
-}
-
-static ckpt_status look_at(stacking *s)
+static ckpt_status look_at(stacking *s, size_t entry)
 {
     const ckpt__canon_entry *e = &s->one;
     const bool state = e->state_key.data != NULL;
-    char key[KEY_SIZE];
-    int64_t layer;
+    ckpt__meg_key key;
     if (state && ckpt__str_is(e->state_key, "step"))
         return take_step(s, e->tensor);
-    if (state ? !is_state(e->role) || !e->param.data : e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER)
-        return CKPT_OK;
-    if (!state && ckpt__meg_extra(e->name, key, sizeof key, &layer))
+    if (!ckpt__megatron_has_key(s->m, e))
         return CKPT_OK;
     s->moments |= e->role == CKPT_ROLE_EXP_AVG;
     s->masters |= e->role == CKPT_ROLE_MASTER;
-    if (!ckpt__meg_key(state ? e->param : e->name, key, sizeof key, &layer))
+    if (!ckpt__meg_key_of(state ? e->param : e->name, &s->m->meg, &key))
         return unknown_name(s, state ? e->param : e->name);
-    if (layer >= MOST_LAYERS)
-        return ckpt__fail(s->err, CKPT_E_LIMIT, e->name.data, "a model of more than %d layers", MOST_LAYERS);
-    return layer < 0 ? CKPT_OK : add_to_stack(s, key, layer);
+    if (key.layer >= CKPT__MEGATRON_LAYERS || key.expert >= MOST_EXPERTS)
+        return ckpt__fail(s->err, CKPT_E_LIMIT, e->name.data, "a model of more than %d layers, or %d experts in one",
+                          (int)CKPT__MEGATRON_LAYERS, (int)MOST_EXPERTS);
+    return key.layer < 0 ? CKPT_OK : add_to_stack(s, &key, entry);
+}
+
+/* What a torch-dist had, that became another file since. */
+static bool is_common_step(ckpt_str name)
+{
+    return ckpt__str_begins(name, "optimizer.") && ckpt__str_ends(name, ".state.common_step");
 }
 
 static ckpt_status find_stacks(stacking *s)
 {
     const ckpt__canon *c = s->m->canon;
-    ckpt_status status = CKPT_OK;
+    ckpt_status status = ckpt__megatron_look(s->m, s->err);
     for (size_t i = 0; status == CKPT_OK && i < c->count; i++) {
         s->one = c->entries[i];
-        if (s->one.is_tensor && !s->one.outside && !ckpt__stays_behind(s->m, s->one.tensor))
-            status = look_at(s);
+        if (!s->one.is_tensor || ckpt__stays_behind(s->m, s->one.tensor))
+            continue;
+        if (s->one.outside && is_common_step(s->one.name))
+            status = take_step(s, s->one.tensor);
+        else if (!s->one.outside)
+            status = look_at(s, i);
     }
     return status;
 }
 
 /* ---- one tensor of several */
 
-static ckpt_status check_layer(const stacking *s, const stack *k, size_t layer)
+static const ckpt__tensor *tensor_of(const stacking *s, const stack *k, size_t i)
 {
-    const ckpt__index *x = s->m->from;
-    const ckpt_tensor_info *t, *one = k->tensors[0] == SIZE_MAX ? NULL : &x->tensors[k->tensors[0]].info;
-    char name[300], a[120], b[120];
-    const ckpt_str whole = whole_name(s, k->key, k->kind);
-    if (!whole.data)
-        return no_memory(s);
-    ckpt__escape(name, sizeof name, whole.data, whole.size);
-    if (layer >= k->count || k->tensors[layer] == SIZE_MAX)
-        return ckpt__fail(
-            s->err, CKPT_E_MISMATCH, name,
-            "layer %zu has none, and the model has %lld layers: torch_dist has the layers of a model in one tensor, "
-            "so each of them is needed",
-            layer, (long long)s->layers);
-    t = &x->tensors[k->tensors[layer]].info;
-    if (ckpt__has_no_bytes(&x->tensors[k->tensors[layer]]) && t->nbytes)
-        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of layer %zu is not dense, or on meta", layer);
+    return &s->m->from->tensors[s->m->canon->entries[k->members[i].entry].tensor];
+}
+
+/* How many along each dimension; 1 where the stack has it not. */
+static void sizes_of(const stacking *s, const stack *k, uint64_t size[DIMS])
+{
+    size[0] = k->by_layer ? (uint64_t)s->m->meg.layers : 1;
+    size[1] = k->by_expert ? (uint64_t)s->m->meg.experts : 1;
+}
+
+static uint64_t place_of(const member *m, const uint64_t size[DIMS])
+{
+    return (uint64_t)m->at[0] * size[1] + (uint64_t)m->at[1];
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const member *x = a, *y = b;
+    for (size_t d = 0; d < DIMS; d++)
+        if (x->at[d] != y->at[d])
+            return x->at[d] < y->at[d] ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* "layer 3", "expert 5 of layer 3" */
+static const char *place_text(const stack *k, int64_t layer, int64_t expert, char *out, size_t size)
+{
+    if (k->by_layer && k->by_expert)
+        snprintf(out, size, "expert %lld of layer %lld", (long long)expert, (long long)layer);
+    else if (!k->by_layer && !k->by_expert)
+        snprintf(out, size, "its layer");
+    else
+        snprintf(out, size, "%s %lld", k->by_expert ? "expert" : "layer", (long long)(k->by_expert ? expert : layer));
+    return out;
+}
+
+static ckpt_status twice(const stacking *s, const stack *k, const member *m)
+{
+    char name[300], place[80];
+    const ckpt_str own = s->m->canon->entries[m->entry].name;
+    return ckpt__fail(s->err, CKPT_E_MISMATCH, ckpt__escape(name, sizeof name, own.data, own.size),
+                      "%s has another tensor for the key '%s' of torch_dist, which has the norms of a layer under "
+                      "the name of the linear layer behind them: drop one of them (--drop)",
+                      place_text(k, m->at[0], m->at[1], place, sizeof place), k->key.data);
+}
+
+static ckpt_status lacks(const stacking *s, const char *name, const stack *k, int64_t layer, int64_t expert)
+{
+    char place[80], experts[60] = "";
+    if (k->by_expert)
+        snprintf(experts, sizeof experts, " of %lld experts", (long long)s->m->meg.experts);
+    return ckpt__fail(s->err, CKPT_E_MISMATCH, name,
+                      "%s has none, and the model has %lld layers%s: torch_dist has the %s of a model in one tensor, "
+                      "so each of them is needed",
+                      place_text(k, layer, expert, place, sizeof place), (long long)s->m->meg.layers, experts,
+                      k->by_expert ? "experts" : "layers");
+}
+
+/* All layers and experts are there, each once. */
+static ckpt_status order_members(const stacking *s, const char *name, stack *k)
+{
+    uint64_t size[DIMS];
+    sizes_of(s, k, size); /* each is 100000 at most */
+    qsort(k->members, k->count, sizeof *k->members, by_place);
+    for (size_t i = 0; i < k->count; i++) {
+        const uint64_t place = place_of(&k->members[i], size);
+        if (i && place == place_of(&k->members[i - 1], size))
+            return twice(s, k, &k->members[i]);
+        if (place != i)
+            return lacks(s, name, k, (int64_t)(i / size[1]), (int64_t)(i % size[1]));
+    }
+    return k->count == size[0] * size[1]
+               ? CKPT_OK
+               : lacks(s, name, k, (int64_t)(k->count / size[1]), (int64_t)(k->count % size[1]));
+}
+
+static ckpt_status check_member(const stacking *s, const char *name, const stack *k, size_t i)
+{
+    const ckpt__tensor *own = tensor_of(s, k, i);
+    const ckpt_tensor_info *t = &own->info, *one = &tensor_of(s, k, 0)->info;
+    const member *m = &k->members[i];
+    char a[120], b[120], place[80], first[80];
+    place_text(k, m->at[0], m->at[1], place, sizeof place);
+    if (ckpt__has_no_bytes(own) && t->nbytes)
+        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of %s is not dense, or on meta", place);
     if (t->conj || t->neg || ckpt_dtype_size(t->dtype) == 0)
-        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of layer %zu is of %s, which is not stacked", layer,
+        return ckpt__fail(s->err, CKPT_E_UNSUPPORTED, name, "that of %s is of %s, which is not stacked", place,
                           t->conj || t->neg ? "a conjugate or negated view" : ckpt_dtype_name(t->dtype));
-    if (one && t->dtype == one->dtype && ckpt__same_shape(t->shape, t->ndim, one->shape, one->ndim))
+    if (t->dtype == one->dtype && ckpt__same_shape(t->shape, t->ndim, one->shape, one->ndim))
         return CKPT_OK;
     ckpt__shape_text(a, sizeof a, one->shape, one->ndim);
     ckpt__shape_text(b, sizeof b, t->shape, t->ndim);
     return ckpt__fail(
         s->err, CKPT_E_MISMATCH, name,
-        "that of layer 0 is %s %s and that of layer %zu is %s %s: torch_dist has them in one tensor, where each is alike",
-        ckpt_dtype_name(one->dtype), a, layer, ckpt_dtype_name(t->dtype), b);
+        "that of %s is %s %s and that of %s is %s %s: torch_dist has them in one tensor, where each is alike",
+        place_text(k, k->members[0].at[0], k->members[0].at[1], first, sizeof first), ckpt_dtype_name(one->dtype), a,
+        place, ckpt_dtype_name(t->dtype), b);
 }
 
-/* A layer's piece, or view, as a piece of the whole. box: room for 3 * (ndim + 1) numbers. */
-static ckpt__piece piece_of(const ckpt__tensor *t, const ckpt__view *v, size_t layer, int64_t numel, int64_t *box)
+static ckpt_status check_stack(const stacking *s, stack *k, ckpt_str whole)
 {
-    const uint32_t n = t->info.ndim;
+    char name[300];
+    ckpt__escape(name, sizeof name, whole.data, whole.size);
+    ckpt_status status = order_members(s, name, k);
+    for (size_t i = 0; status == CKPT_OK && i < k->count; i++)
+        status = check_member(s, name, k, i);
+    return status;
+}
+
+/* Dimensions that a stack has before those of its tensors. */
+static uint32_t dims_of(const stack *k)
+{
+    return (uint32_t)k->by_layer + k->by_expert;
+}
+
+/* A member's piece, or view, as a piece of the whole. box: room for 3 * (dims + ndim) numbers. */
+static ckpt__piece piece_of(const ckpt__tensor *t, const ckpt__view *v, const stack *k, size_t i, int64_t numel,
+                            int64_t *box)
+{
+    const uint32_t n = t->info.ndim, dims = dims_of(k), all = n + dims;
+    const int64_t *at = k->members[i].at;
     ckpt__piece p = {.box = box, .at = v->at, .storage = v->storage, .crc = v->crc, .has_crc = v->has_crc};
     if (v->flat) {
-        box[0] = (int64_t)v->begin + numel * (int64_t)layer;
+        box[0] = (int64_t)v->begin + numel * (int64_t)i; /* members stand in order */
         box[1] = (int64_t)v->count;
         p.flags = CKPT__PIECE_FLAT;
     } else {
         const bool strided = v->strides && !ckpt__is_c_order(v->size, v->strides, n);
-        box[0] = (int64_t)layer;
-        box[n + 1] = 1;
-        box[2 * ((size_t)n + 1)] = numel;
+        for (uint32_t d = 0; d < dims; d++) {
+            box[d] = at[k->by_layer ? d : 1];
+            box[all + d] = 1;
+            box[2 * all + d] = numel;
+        }
         for (uint32_t d = 0; d < n; d++) {
-            box[1 + d] = v->lo ? v->lo[d] : 0;
-            box[n + 2 + d] = v->size[d];
-            box[2 * ((size_t)n + 1) + 1 + d] = v->strides ? v->strides[d] : 0;
+            box[dims + d] = v->lo ? v->lo[d] : 0;
+            box[all + dims + d] = v->size[d];
+            box[2 * all + dims + d] = v->strides ? v->strides[d] : 0;
         }
         p.flags = strided ? CKPT__PIECE_STRIDED : 0;
     }
@@ -227,23 +330,23 @@ static ckpt__piece piece_of(const ckpt__tensor *t, const ckpt__view *v, size_t l
     return p;
 }
 
-static size_t count_views(const ckpt__index *x, const stack *k)
+static size_t count_views(const stacking *s, const stack *k)
 {
     size_t n = 0;
     for (size_t i = 0; i < k->count; i++)
-        n += ckpt__view_count(&x->tensors[k->tensors[i]]);
+        n += ckpt__view_count(tensor_of(s, k, i));
     return n;
 }
 
-/* The pieces of all layers; the boxes lie in `boxes`. */
-static void fill_pieces(const ckpt__index *x, const stack *k, int64_t numel, ckpt__piece *pieces, int64_t *boxes)
+/* The pieces of all members; the boxes lie in `boxes`. */
+static void fill_pieces(const stacking *s, const stack *k, int64_t numel, ckpt__piece *pieces, int64_t *boxes)
 {
     size_t n = 0;
     for (size_t i = 0; i < k->count; i++) {
-        const ckpt__tensor *t = &x->tensors[k->tensors[i]];
+        const ckpt__tensor *t = tensor_of(s, k, i);
         for (size_t v = 0; v < ckpt__view_count(t); v++, n++) {
-            const ckpt__view view = ckpt__view_of(x, t, v);
-            pieces[n] = piece_of(t, &view, i, numel, boxes + n * 3 * ((size_t)t->info.ndim + 1));
+            const ckpt__view view = ckpt__view_of(s->m->from, t, v);
+            pieces[n] = piece_of(t, &view, k, i, numel, boxes + n * 3 * ((size_t)t->info.ndim + dims_of(k)));
         }
     }
 }
@@ -256,10 +359,10 @@ static ckpt_status add_tensor(const stacking *s, const stack *k, ckpt_str name, 
     ckpt__tensor *t = ckpt__index_add_tensor(m->from);
     if (!t || !ckpt__ledger_reach(&m->ledger, m->from->tensor_count))
         return no_memory(s);
-    const ckpt_tensor_info one = m->from->tensors[k->tensors[0]].info;
+    const ckpt_tensor_info one = tensor_of(s, k, 0)->info;
     t->info.name = name;
     t->info.dtype = one.dtype;
-    t->info.ndim = one.ndim + 1;
+    t->info.ndim = one.ndim + dims_of(k);
     t->info.role = k->role;
     t->info.device = one.device;
     t->info.path = one.path; /* one without is a part of what is not dense (ckpt__is_flat) */
@@ -268,21 +371,24 @@ static ckpt_status add_tensor(const stacking *s, const stack *k, ckpt_str name, 
 
 static ckpt_status make_tensor(const stacking *s, const stack *k, ckpt_str name)
 {
-    const ckpt__index *x = s->m->from;
-    const ckpt_tensor_info *one = &x->tensors[k->tensors[0]].info;
-    const size_t views = count_views(x, k);
-    uint64_t numel = 0, all, numbers;
+    const ckpt_tensor_info *one = &tensor_of(s, k, 0)->info;
+    const uint32_t dims = dims_of(k);
+    const size_t views = count_views(s, k);
+    uint64_t numel = 0, all, numbers, size[DIMS];
     if (!ckpt__numel(one->shape, one->ndim, &numel) || !ckpt__mul(numel, k->count, &all) || all > INT64_MAX ||
-        !ckpt__mul(views + 1, 3 * ((uint64_t)one->ndim + 1), &numbers) || numbers > SIZE_MAX / sizeof(int64_t))
+        !ckpt__mul(views + 1, 3 * ((uint64_t)one->ndim + dims + 1), &numbers) || numbers > SIZE_MAX / sizeof(int64_t))
         return ckpt__fail(s->err, CKPT_E_LIMIT, name.data, "its layers have more elements than 64 bits count");
-    int64_t *boxes = calloc((size_t)numbers, sizeof *boxes), *shape = calloc((size_t)one->ndim + 1, sizeof *shape);
+    int64_t *boxes = calloc((size_t)numbers, sizeof *boxes),
+            *shape = calloc((size_t)one->ndim + dims + 1, sizeof *shape);
     ckpt__piece *pieces = calloc(views + 1, sizeof *pieces);
     ckpt_status status = boxes && shape && pieces ? CKPT_OK : no_memory(s);
     if (status == CKPT_OK) {
-        shape[0] = (int64_t)k->count;
+        sizes_of(s, k, size);
+        for (uint32_t d = 0; d < dims; d++)
+            shape[d] = (int64_t)size[k->by_layer ? d : 1];
         for (uint32_t d = 0; d < one->ndim; d++)
-            shape[d + 1] = one->shape[d];
-        fill_pieces(x, k, (int64_t)numel, pieces, boxes);
+            shape[dims + d] = one->shape[d];
+        fill_pieces(s, k, (int64_t)numel, pieces, boxes);
         status = add_tensor(s, k, name, shape, pieces, views);
     }
     free(boxes);
@@ -305,18 +411,16 @@ static ckpt_status add_entry(const stacking *s, const stack *k, ckpt_str name)
     return ckpt__hash_put(c->by_name, name.data, name.size, c->count++, NULL) < 0 ? no_memory(s) : CKPT_OK;
 }
 
-static ckpt_status make_stack(const stacking *s, const stack *k)
+static ckpt_status make_stack(const stacking *s, stack *k)
 {
     const ckpt_str name = whole_name(s, k->key, k->kind);
-    ckpt_status status = name.data ? CKPT_OK : no_memory(s);
-    for (size_t i = 0; status == CKPT_OK && i < (size_t)s->layers; i++)
-        status = check_layer(s, k, i);
+    ckpt_status status = name.data ? check_stack(s, k, name) : no_memory(s);
     if (status == CKPT_OK)
         status = make_tensor(s, k, name);
     if (status == CKPT_OK)
         status = add_entry(s, k, name);
     for (size_t i = 0; status == CKPT_OK && i < k->count; i++)
-        ckpt__leave(s->m, k->tensors[i], CKPT__FATE_STACKED);
+        ckpt__leave(s->m, s->m->canon->entries[k->members[i].entry].tensor, CKPT__FATE_STACKED);
     return status;
 }
 
@@ -339,11 +443,10 @@ static ckpt_status name_group(const stacking *s, ckpt__canon_group *g, ckpt__has
     ckpt__arena *a = s->m->canon->arena;
     ckpt_str *params = ckpt__arena_array(a, g->param_count + 1, sizeof *params);
     size_t count = 0;
-    char key[KEY_SIZE];
-    int64_t layer;
+    ckpt__meg_key key;
     for (size_t i = 0; params && i < g->param_count; i++) {
         ckpt_str name = g->params[i];
-        if (ckpt__meg_key(name, key, sizeof key, &layer) && !(name = ckpt__arena_str(a, key, strlen(key))).data)
+        if (ckpt__meg_key_of(name, &s->m->meg, &key) && !(name = ckpt__arena_str(a, key.text, strlen(key.text))).data)
             return no_memory(s);
         int put = ckpt__hash_put(seen, name.data, name.size, 0, NULL);
         if (put < 0)
@@ -421,7 +524,7 @@ ckpt_status ckpt__megatron_ready(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK)
         status = make_step(&s);
     for (size_t i = 0; i < s.count; i++)
-        free(s.stacks[i].tensors);
+        free(s.stacks[i].members);
     free(s.stacks);
     ckpt__hash_free(s.by_name);
     return status;

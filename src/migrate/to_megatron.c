@@ -3,11 +3,12 @@
  *
  *   .metadata, __<rank>_0.distcp     a distributed checkpoint of PyTorch, each key a record:
  *     decoder.layers.mlp.linear_fc2.weight                   the model: a stack of all layers (stack.c)
+ *     decoder.layers.mlp.experts.experts.linear_fc2.weight   of all layers and experts
  *     optimizer.state.exp_avg.<key>, .exp_avg_sq.<key>       moments
  *     optimizer.state.param.<key>                            masters, as the distributed optimizer calls them (fully_reshardable)
- *     <key>._extra_state/shard_<layer>_<layers>              what a module keeps beside its parameters, in a list of one
+ *     <key>._extra_state/shard_<layer>_<layers>              what a module keeps beside its parameters, in a list of one (megatron_extras.c)
  *     rng_state/shard_<pp>.<tp>_<pps>.<tps>                  of each model-parallel rank
- *   common.pt        what all ranks have the same: arguments, iteration, the optimizer's groups
+ *   common.pt        what all ranks have the same: arguments, iteration, the optimizer's groups (megatron_optimizer.c)
  *   metadata.json    written last: nothing is loaded without it */
 #include "migrate/megatron.h"
 
@@ -18,8 +19,6 @@
 #include "migrate/resume.h"
 #include "migrate/to_canonical.h"
 #include "model/training.h"
-
-enum { KEY_SIZE = 200 };
 
 static ckpt_status no_memory(const ckpt__megatron *g)
 {
@@ -100,19 +99,16 @@ static const ckpt_tensor_info *info_of(const ckpt__megatron *g, size_t tensor)
     return &g->m->index->tensors[tensor].info;
 }
 
-/* Was the tensor made of layers, or has it a key of its own? */
+/* Was the tensor made of layers or experts, or has it a key of its own? */
 static bool has_key(const ckpt__megatron *g, size_t tensor, ckpt_str name)
 {
-    char key[KEY_SIZE];
-    int64_t layer;
-    return tensor >= g->m->ledger.read || (ckpt__meg_key(name, key, sizeof key, &layer) && layer < 0);
+    ckpt__meg_key key;
+    return tensor >= g->m->ledger.read || (ckpt__meg_key_of(name, &g->m->meg, &key) && key.layer < 0);
 }
 
 static bool is_state(const ckpt_tensor_info *t)
 {
-    return t->param.data && t->state_key.data &&
-           (t->role == CKPT_ROLE_EXP_AVG || t->role == CKPT_ROLE_EXP_AVG_SQ || t->role == CKPT_ROLE_MASTER ||
-            t->role == CKPT_ROLE_MAX_EXP_AVG_SQ || t->role == CKPT_ROLE_MOMENTUM);
+    return t->param.data && t->state_key.data && ckpt__megatron_is_state(t->role);
 }
 
 static ckpt_status put_state(ckpt__megatron *g, size_t tensor)
@@ -130,8 +126,6 @@ static ckpt_status put_state(ckpt__megatron *g, size_t tensor)
 static ckpt_status put_weight(ckpt__megatron *g, size_t tensor)
 {
     const ckpt_tensor_info *t = info_of(g, tensor);
-    if (tensor >= g->m->ledger.read)
-        g->layers = t->shape[0];
     if (ckpt__hash_put(g->weights, t->name.data, t->name.size, tensor, NULL) < 0)
         return no_memory(g);
     return put_tensor(g, t->name, tensor);
@@ -195,209 +189,6 @@ static ckpt_status put_own_masters(ckpt__megatron *g)
     }
     ckpt__hash_free(has);
     return status;
-}
-
-/* ---- what modules keep beside their parameters */
-
-/* Those that the source has. */
-static ckpt_status put_extras(ckpt__megatron *g, ckpt__hash *there)
-{
-    const ckpt__migration *m = g->m;
-    char key[KEY_SIZE], name[KEY_SIZE + 60];
-    int64_t layer;
-    ckpt_status status = CKPT_OK;
-    for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
-        const size_t i = m->chosen[k];
-        if (!ckpt__meg_extra(info_of(g, i)->name, key, sizeof key, &layer))
-            continue;
-        ckpt_value *v = ckpt__value_new(g->arena, CKPT_V_TENSOR);
-        snprintf(name, sizeof name, "%s/shard_%lld_%lld", key, (long long)layer, (long long)g->layers);
-        ckpt_str kept = ckpt__arena_str(g->arena, name, strlen(name));
-        if (!v || !kept.data || ckpt__hash_put(there, kept.data, kept.size, 0, NULL) < 0)
-            return no_memory(g);
-        v->tensor = i;
-        g->taken[i] = true;
-        status = ckpt__megatron_object(g, name, v);
-    }
-    return status;
-}
-
-/* Of the linear layers, each has one, and where the source has none it is None, as modules in Python have it. */
-static ckpt_status put_none(ckpt__megatron *g, const char *extra, const ckpt__hash *there)
-{
-    char name[KEY_SIZE + 60];
-    const ckpt_value *none = ckpt__value_new(g->arena, CKPT_V_NONE);
-    ckpt_status status = none ? CKPT_OK : no_memory(g);
-    for (int64_t l = 0; status == CKPT_OK && l < g->layers; l++) {
-        snprintf(name, sizeof name, "%s/shard_%lld_%lld", extra, (long long)l, (long long)g->layers);
-        if (!ckpt__hash_get(there, name, strlen(name), NULL) &&
-            (g->m->options.weights_only || !ckpt__at(g->m->root, name)))
-            status = ckpt__megatron_object(g, name, none);
-    }
-    return status;
-}
-
-static ckpt_status put_objects(ckpt__megatron *g)
-{
-    const ckpt__migration *m = g->m;
-    char extra[KEY_SIZE];
-    ckpt__hash *there = ckpt__hash_new(16);
-    ckpt_status status = there ? put_extras(g, there) : no_memory(g);
-    for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
-        const ckpt_tensor_info *t = info_of(g, m->chosen[k]);
-        if (g->taken[m->chosen[k]] && !t->state_key.data && ckpt__meg_extra_of(t->name, extra, sizeof extra))
-            status = put_none(g, extra, there);
-    }
-    ckpt__hash_free(there);
-    return status;
-}
-
-/* ---- the optimizer */
-
-/* megatron-core finds a group of its own by these. */
-static ckpt_status note_lacking(const ckpt__megatron *g, const ckpt_value *groups)
-{
-    static const char *const asked[] = {"wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr"};
-    char names[120] = "";
-    size_t at = 0, lacking = 0;
-    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++) {
-        bool all = true;
-        for (size_t i = 0; i < groups->item_count; i++)
-            all = all && ckpt__at(groups->items[i], asked[k]);
-        if (!all && at < sizeof names)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", lacking++ ? ", " : "", asked[k]);
-    }
-    if (!lacking)
-        return CKPT_OK;
-    bool added = ckpt__report_add(
-        g->m->report, CKPT_SEVERITY_WARNING, "groups-lack", NULL,
-        "set them in common.pt: for g in c['optimizer']['param_groups'] (or ['optimizer']['optimizer']['param_groups']): "
-        "g.update(wd_mult=1.0, lr_mult=1.0, is_expert_parallel=False, is_decoupled_lr=False), with wd_mult 0.0 for the group without "
-        "weight decay",
-        "the optimizer's groups do not say %s, and none of it is made up: megatron-core finds its groups by them, and raises KeyError",
-        names);
-    return added ? CKPT_OK : no_memory(g);
-}
-
-static const ckpt_value *make_group(const ckpt__megatron *g, const ckpt_value *group)
-{
-    ckpt__made_dict d = {.arena = g->arena};
-    bool step = false;
-    for (size_t i = 0; i < group->entry_count; i++) {
-        const ckpt_value *key = group->entries[i].key;
-        const ckpt_str name = key->kind == CKPT_V_STR ? key->text : (ckpt_str){NULL, 0};
-        if (ckpt__str_is(name, "params") || ckpt__str_is(name, "param_names"))
-            continue;
-        step |= ckpt__str_is(name, "step");
-        ckpt__made_put(&d, key, group->entries[i].value);
-    }
-    if (!step && g->masters && g->m->common_step >= 0)
-        ckpt__made_put_as(&d, "step", ckpt__value_int(g->arena, g->m->common_step));
-    return ckpt__made_finish(&d);
-}
-
-static const ckpt_value *make_groups(const ckpt__megatron *g, const ckpt_value *groups)
-{
-    const ckpt_value **items = ckpt__arena_array(g->arena, groups->item_count + 1, sizeof *items);
-    for (size_t i = 0; items && i < groups->item_count; i++)
-        if (!(items[i] = make_group(g, groups->items[i])))
-            return NULL;
-    return items ? ckpt__value_list(g->arena, CKPT_V_LIST, items, groups->item_count) : NULL;
-}
-
-/* What else the source's optimizer has: grad_scaler. */
-static void put_rest(const ckpt__megatron *g, ckpt__made_dict *d)
-{
-    const ckpt_value *own = ckpt__at(g->m->from->root, "optimizer");
-    for (size_t i = 0; own && own->kind == CKPT_V_DICT && i < own->entry_count; i++) {
-        const ckpt_value *v = ckpt__edits_now(g->m->edits, own->entries[i].value);
-        if (own->entries[i].key->kind == CKPT_V_STR && ckpt__str_is(own->entries[i].key->text, "grad_scaler"))
-            ckpt__made_put(d, own->entries[i].key, v);
-    }
-}
-
-/* {state: {common_step}, param_groups}; where there are masters the groups have the step, below another "optimizer". */
-static const ckpt_value *make_optimizer(const ckpt__megatron *g, const ckpt_value *groups)
-{
-    ckpt__made_dict states = {.arena = g->arena}, inner = {.arena = g->arena}, outer = {.arena = g->arena};
-    if (g->step_tensor != SIZE_MAX) {
-        ckpt_value *v = ckpt__value_new(g->arena, CKPT_V_TENSOR);
-        if (v)
-            v->tensor = g->step_tensor;
-        ckpt__made_put_as(&states, "common_step", v);
-    }
-    const ckpt_value *state = ckpt__made_finish(&states);
-    if (!g->masters)
-        ckpt__made_put_as(&inner, "state", state);
-    ckpt__made_put_as(&inner, "param_groups", make_groups(g, groups));
-    if (!g->masters)
-        put_rest(g, &inner);
-    const ckpt_value *one = ckpt__made_finish(&inner);
-    if (!g->masters)
-        return one;
-    ckpt__made_put_as(&outer, "optimizer", one);
-    ckpt__made_put_as(&outer, "param_state_sharding_type", ckpt__value_str(g->arena, "fully_reshardable", 17));
-    put_rest(g, &outer);
-    return ckpt__made_finish(&outer);
-}
-
-ckpt_status ckpt__megatron_say_adam(const ckpt__megatron *g)
-{
-    return ckpt__report_add(
-               g->m->report, CKPT_SEVERITY_NOTE, "torch-dist-adam", NULL,
-               "install Transformer Engine or Apex; or take a step before the load, and keep 'step' in "
-               "DistributedOptimizer._set_main_param_and_optimizer_states",
-               "with torch's own Adam the distributed optimizer of megatron-core 0.16 cannot load this form (fully_reshardable), "
-               "what it has saved itself included: AssertionError, then KeyError 'step'")
-               ? CKPT_OK
-               : no_memory(g);
-}
-
-/* The groups that a source has as megatron-core saves them: without parameters, for its loader takes those of the running program. So they
- * went along with a torch_dist to where its layers are apart. An optimizer of several has them below numbers, and is none of these. */
-static const ckpt_value *nameless_groups(const ckpt__megatron *g)
-{
-    const ckpt_value *own = ckpt__at(g->m->from->root, "optimizer"), *inner = ckpt__at(own, "optimizer"),
-                     *groups = ckpt__at(inner ? inner : own, "param_groups");
-    for (size_t i = 0; ckpt__is_list(groups) && i < groups->item_count; i++) {
-        const ckpt_value *params = ckpt__at(groups->items[i], "params");
-        if (groups->items[i]->kind != CKPT_V_DICT || (params && params->item_count))
-            return NULL;
-    }
-    return ckpt__is_list(groups) && groups->item_count ? groups : NULL;
-}
-
-static ckpt_status put_optimizer(ckpt__megatron *g)
-{
-    const ckpt__migration *m = g->m;
-    const ckpt_value *own = ckpt__at(m->root, "optimizer"), *groups = ckpt__at(own, "param_groups");
-    if (!ckpt__is_list(groups) || !groups->item_count)
-        groups = nameless_groups(g);
-    if (m->options.weights_only)
-        return CKPT_OK;
-    if (!g->states)
-        return m->canon->unnamed.data || ckpt__at(m->from->root, "optimizer") ||
-                       ckpt__at(m->from->root, "distrib_optim")
-                   ? ckpt__lose(
-                         g->m, g->err,
-                         "the optimizer: which parameters its states are of is not known. Without it the program begins with a new one (--no-load-optim, --finetune)")
-                   : CKPT_OK;
-    if (!ckpt__is_list(groups) || !groups->item_count)
-        return ckpt__fail(
-            g->err, CKPT_E_UNSUPPORTED, m->dst,
-            "the optimizer has moments and no groups, and megatron-core loads none without its groups' settings: leave it "
-            "out (--weights-only)");
-    if (m->common_step < 0 && !ckpt__at(groups->items[0], "step"))
-        return ckpt__fail(
-            g->err, CKPT_E_UNSUPPORTED, m->dst,
-            "the checkpoint does not say how many steps its optimizer has done, which megatron-core asks for: leave the "
-            "optimizer out (--weights-only)");
-    ckpt_status status = note_lacking(g, groups);
-    if (status == CKPT_OK && own)
-        status = ckpt__lose_settings(g->m, own, g->err);
-    if (status == CKPT_OK)
-        status = ckpt__megatron_common(g, ckpt__s("optimizer"), make_optimizer(g, groups));
-    return status == CKPT_OK && g->masters ? ckpt__megatron_say_adam(g) : status;
 }
 
 /* ---- what each model-parallel rank has for itself */
@@ -472,7 +263,8 @@ static ckpt_status put_values(ckpt__megatron *g)
             status = put_rng(g, e->value);
         else if (ckpt__str_holds(key, "/shard_")) /* an object of a torch_dist, which was another file's since */
             status = ckpt__megatron_record(g, key, e->value);
-        else if (!ckpt__str_is(key, "model") && !ckpt__str_is(key, "optimizer"))
+        else if (!ckpt__str_is(key, "model") && !ckpt__str_is(key, "optimizer") &&
+                 !ckpt__str_is(key, CKPT__MEGATRON_SAVED))
             status = ckpt__megatron_common(g, key, e->value);
         g->iteration |= ckpt__str_is(key, "iteration");
     }
@@ -515,13 +307,15 @@ static ckpt_status make_all(ckpt__megatron *g)
         status = ckpt__fail(g->err, CKPT_E_UNSUPPORTED, g->m->dst,
                             "no tensor of it has a name of megatron-core's GPT model");
     if (status == CKPT_OK)
+        status = ckpt__megatron_check_ranks(g);
+    if (status == CKPT_OK)
         status = put_own_masters(g);
     if (status == CKPT_OK)
-        status = put_objects(g);
+        status = ckpt__megatron_extras(g);
     if (status == CKPT_OK)
         status = put_values(g);
     if (status == CKPT_OK)
-        status = put_optimizer(g);
+        status = ckpt__megatron_optimizer(g);
     if (status == CKPT_OK)
         status = lose_others(g);
     return status == CKPT_OK ? put_content(g) : status;

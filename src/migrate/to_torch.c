@@ -112,7 +112,9 @@ static ckpt_status take_states(builder *b)
         const ckpt__canon_entry *e = &c->entries[i];
         size_t id;
         ckpt_str key;
-        if (ckpt__str_begins_more(e->name, groups_head) || !split_state(b, e->name, &id, &key))
+        const bool setting =
+            ckpt__str_begins_more(e->name, groups_head) && !e->param.data; /* or a model has "groups" */
+        if (setting || !split_state(b, e->name, &id, &key))
             continue;
         b->taken[i] = true;
         if (goes_along(b, e) && !put_named(b, &b->states[id], key.data, key.size, value_of(b, e)))
@@ -486,6 +488,18 @@ static ckpt_status put_tensors(builder *b, dict *root)
     return walked ? (ckpt_status)walked : ok ? CKPT_OK : ckpt__migration_no_memory(b->err);
 }
 
+/* A run counts its steps, whether or not its trainer has bound a number of them: then it is an entry of the canon alone. */
+static ckpt_status put_step(builder *b, dict *root)
+{
+    const ckpt__canon *c = b->m->canon;
+    const ckpt_str key = ckpt__s("step");
+    size_t i;
+    if (!ckpt__format_of(b->m->from)->bound || has_key(root, key) ||
+        !ckpt__hash_get(c->by_name, key.data, key.size, &i) || !c->entries[i].outside || c->entries[i].is_tensor)
+        return CKPT_OK;
+    return put_named(b, root, key.data, key.size, c->entries[i].value) ? CKPT_OK : ckpt__migration_no_memory(b->err);
+}
+
 ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **root, ckpt_error *err)
 {
     builder b = {.m = m, .arena = m->index->arena, .err = err};
@@ -504,6 +518,8 @@ ckpt_status ckpt__migrate_torch_build(ckpt__migration *m, const ckpt_value **roo
         status = put_values(&b, &d);
     if (status == CKPT_OK)
         status = put_tensors(&b, &d);
+    if (status == CKPT_OK)
+        status = put_step(&b, &d);
     if (status == CKPT_OK && !(*root = finish(&b, &d)))
         status = ckpt__migration_no_memory(b.err);
     free(d.entries);

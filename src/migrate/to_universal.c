@@ -392,6 +392,23 @@ static int expect_one(void *ctx, const ckpt_visit *visit)
     return name.data ? note_back(x->u, name, v->tensor) : no_memory(x->u);
 }
 
+/* The key as the program's client state has it: what came of such a checkpoint may have a word before it (format/deepspeed/values.c).
+ * NULL: the same is there without the word. */
+static const ckpt_value *client_key(const universal *u, const ckpt_entry *e, bool own)
+{
+    static const char word[] = "client_state.";
+    if (e->key->kind != CKPT_V_STR || !ckpt__str_begins_more(e->key->text, word))
+        return e->key;
+    const ckpt_str plain = {e->key->text.data + sizeof word - 1, e->key->text.size - (sizeof word - 1)};
+    const bool step = own && ckpt__str_is(plain, "step");
+    const ckpt_value *same = step ? NULL : ckpt__at(u->m->root, plain.data);
+    const bool scalar = e->value->kind == CKPT_V_INT || e->value->kind == CKPT_V_FLOAT ||
+                        e->value->kind == CKPT_V_BOOL || e->value->kind == CKPT_V_STR;
+    if (is_reserved(plain) || (same && (!scalar || !ckpt__value_alike(same, e->value))))
+        return e->key;
+    return same ? NULL : ckpt__value_str(u->arena, plain.data, plain.size);
+}
+
 /* Client state: all that DeepSpeed has no name for. load_checkpoint returns it. */
 static ckpt_status put_client_state(universal *u, ckpt__made_dict *d)
 {
@@ -418,7 +435,10 @@ static ckpt_status put_client_state(universal *u, ckpt__made_dict *d)
                     ckpt__lose(u->m, u->err, "'%s', a name that DeepSpeed gives to something of its own", key.data);
             continue;
         }
-        ckpt__made_put(d, e->key, e->value);
+        const ckpt_value *own_key = client_key(u, e, own);
+        if (!own_key)
+            continue;
+        ckpt__made_put(d, own_key, e->value);
         if (key.data)
             status = (ckpt_status)ckpt_value_walk(e->value, 0, expect_one, &x, u->err);
     }

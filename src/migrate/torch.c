@@ -380,15 +380,31 @@ static ckpt_status edit_along(ckpt__migration *m, const ckpt_entry *e, ckpt_erro
     return status;
 }
 
+/* The optimizer of the target has names, and those of the native file are sure: the torch file may have numbers alone. */
+static ckpt_status keep_order(ckpt__migration *m, ckpt_error *err)
+{
+    ckpt__canon *canon = NULL;
+    ckpt_report *said = ckpt_report_new();
+    ckpt_status status = said ? ckpt__canon_build(m->from, NULL, &canon, said, err) : ckpt__migration_no_memory(err);
+    if (status == CKPT_OK)
+        status = note_order(m, canon, err);
+    ckpt__canon_free(canon);
+    ckpt_report_free(said);
+    return status;
+}
+
 ckpt_status ckpt__migrate_torch_open(ckpt__migration *m, ckpt_error *err)
 {
     const ckpt_entry *e = kept_entry(m->from);
+    ckpt_status status = CKPT_OK;
     if (ckpt__migrate_torch_keeps(m))
         return show_storages(m, err);
     if (!e)
         return CKPT_OK;
+    if (m->torch && (m->as || m->options.layout) && !m->options.param_name_count)
+        status = keep_order(m, err);
     if (m->torch)
-        return become_torch(m, e->value->text, err);
+        return status == CKPT_OK ? become_torch(m, e->value->text, err) : status;
     if (m->as == CKPT__AS_RUN) /* a directory of files, and the structure is that of one */
         return take_out(m, e, err);
     if (m->format->keeps_torch && !m->options.weights_only)

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "format/table.h"
 
 enum { SAID = 16 }; /* missing files that are named, of one form */
 
@@ -291,6 +292,8 @@ static ckpt_status read_file(ckpt__ranks *r, ckpt__ranks_file *f)
     f->root = f->whole = part->root;
     f->first = r->index->tensor_count;
     f->count = part->tensor_count;
+    f->step = part->step;
+    f->native = ckpt__format_of(part)->canonical;
     return ckpt__folder_absorb(&r->reader, part, f->name, sorted, r->err);
 }
 

@@ -163,6 +163,10 @@ ckpt_status ckpt__ranks_fill(ckpt__ranks *r)
             status = (ckpt_status)ckpt_value_walk(r->index->root, 0, on_number, &l, r->err);
         if (status == CKPT_OK)
             status = leave_out(&l, end);
+        if (status == CKPT_OK && r->native)
+            status = ckpt__ranks_drop_tensors(r, r->index);
+        for (size_t i = 0; r->native && i < r->index->tensor_count; i++)
+            r->index->tensors[i].info.path = (ckpt_path){NULL, 0};
     }
     free(l.now);
     return status;

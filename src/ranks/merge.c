@@ -212,6 +212,7 @@ ckpt_status ckpt__ranks_merge_dicts(ckpt__ranks_merger *m, const ckpt__ranks_pla
     const size_t files = m->count;
     const ckpt_value *like = at->values[ckpt__ranks_first(m, at)];
     const bool list = like->kind != CKPT_V_DICT;
+    bool some = false; /* else each rank has all of it for itself */
     children c = {0};
     ckpt_status status = list_children(m, at, &c);
     ckpt_entry *entries = calloc(c.count + 1, sizeof *entries);
@@ -222,13 +223,14 @@ ckpt_status ckpt__ranks_merge_dicts(ckpt__ranks_merger *m, const ckpt__ranks_pla
     for (size_t k = 0; status == CKPT_OK && k < c.count; k++) {
         const ckpt__ranks_place child = {.values = c.values + k * files, .key = c.keys[k], .depth = at->depth + 1};
         status = merge_child(m, &child, &entries[count], below);
+        some = some || (status == CKPT_OK && entries[count].value);
         if (status == CKPT_OK && !entries[count].value && list)
             entries[count].value = ckpt__value_new(m->r->index->arena, CKPT_V_NONE);
         if (status == CKPT_OK && !entries[count].value && list)
             status = ckpt__ranks_no_memory(m->r->err);
         count += status == CKPT_OK && entries[count].value;
     }
-    if (status == CKPT_OK && !(*out = made_of(m, like, entries, count)))
+    if (status == CKPT_OK && (some || !c.count) && !(*out = made_of(m, like, entries, count)))
         status = ckpt__ranks_no_memory(m->r->err);
     if (status == CKPT_OK)
         status = gather_own(m, at, below, own);
@@ -327,6 +329,38 @@ static void close_group(grouping *g)
     free(g->own);
 }
 
+/* Both dicts as one; what both have below a key is one, too. NULL: no memory. */
+static const ckpt_value *join_dicts(ckpt__arena *a, const ckpt_value *x, const ckpt_value *y, int depth)
+{
+    ckpt_entry *entries = ckpt__arena_array(a, x->entry_count + y->entry_count + 1, sizeof *entries);
+    size_t count = x->entry_count;
+    if (entries && count)
+        memcpy(entries, x->entries, count * sizeof *entries);
+    for (size_t i = 0; entries && i < y->entry_count; i++) {
+        size_t k = 0;
+        while (k < x->entry_count && !ckpt__value_alike(x->entries[k].key, y->entries[i].key))
+            k++;
+        if (k == x->entry_count)
+            entries[count++] = y->entries[i];
+        else if (depth < DEEPEST && entries[k].value->kind == CKPT_V_DICT && y->entries[i].value->kind == CKPT_V_DICT &&
+                 !(entries[k].value = join_dicts(a, entries[k].value, y->entries[i].value, depth + 1)))
+            return NULL;
+    }
+    return entries ? ckpt__value_dict(a, entries, count) : NULL;
+}
+
+/* A rank has something for itself of its files, of their stage, and of several groups of files. */
+static ckpt_status put_rank(ckpt__ranks *r, ckpt__ranks_own *to, const ckpt_entry *e)
+{
+    size_t k = 0;
+    while (k < to->count && !ckpt__value_alike(to->entries[k].key, e->key))
+        k++;
+    if (k == to->count || to->entries[k].value->kind != CKPT_V_DICT || e->value->kind != CKPT_V_DICT)
+        return ckpt__ranks_put_own(to, e->key, e->value, r->err);
+    to->entries[k].value = join_dicts(r->index->arena, to->entries[k].value, e->value, 0);
+    return to->entries[k].value ? CKPT_OK : ckpt__ranks_no_memory(r->err);
+}
+
 /* What a source has for itself is that of all ranks whose files it is. */
 static ckpt_status put_ranks(const grouping *g, const ckpt__ranks_merger *m)
 {
@@ -334,8 +368,7 @@ static ckpt_status put_ranks(const grouping *g, const ckpt__ranks_merger *m)
     for (size_t i = 0; i < m->count; i++) {
         for (size_t f = 0; f < m->sources[i].count; f++)
             for (size_t k = 0; status == CKPT_OK && k < g->own[i].count; k++)
-                status = ckpt__ranks_put_own(&g->by_rank[m->sources[i].files[f]->rank], g->own[i].entries[k].key,
-                                             g->own[i].entries[k].value, g->r->err);
+                status = put_rank(g->r, &g->by_rank[m->sources[i].files[f]->rank], &g->own[i].entries[k]);
         free(g->own[i].entries);
         g->own[i] = (ckpt__ranks_own){NULL, 0, 0};
     }

@@ -110,6 +110,8 @@ static ckpt_status read_alone(ckpt__ranks *r, size_t stage, rank_alone *a)
         !(a->index->root = ckpt__value_dict(a->index->arena, reader.entries, reader.entry_count)))
         status = ckpt__ranks_no_memory(r->err);
     free(reader.entries);
+    if (status == CKPT_OK && r->native)
+        status = ckpt__ranks_drop_tensors(r, a->index);
     return status == CKPT_OK ? ckpt__index_finish(a->index, r->err) : status;
 }
 
@@ -154,7 +156,8 @@ static ckpt_str shown_as(ckpt__ranks *r, const ckpt__canon_entry *e, ckpt_str pa
 
 static ckpt_status add_name(ckpt__ranks *r, size_t stage, const ckpt__canon_entry *e, const ckpt_tensor_info *t)
 {
-    const bool inside = !e->outside;
+    const bool inside =
+        !e->outside && (!r->native || e->param.data || e->role == CKPT_ROLE_PARAM || e->role == CKPT_ROLE_BUFFER);
     ckpt__ranks_name n = {.inside = inside, .state = inside && e->param.data, .step = e->role == CKPT_ROLE_STEP};
     n.own = keep(r, e->own);
     n.param = keep(r, n.state ? e->param : inside ? e->name : e->own);
@@ -196,8 +199,8 @@ static ckpt_status find_of_stage(ckpt__ranks *r, size_t stage)
     ckpt_status status =
         a.index && a.said && r->by_own[stage] && r->by_param[stage] ? CKPT_OK : ckpt__ranks_no_memory(r->err);
     if (a.index) {
-        a.index->format = ckpt__format_ranks.name;
-        a.index->kind = "directory";
+        a.index->format = r->native ? ckpt__format_native.name : ckpt__format_ranks.name;
+        a.index->kind = r->native ? "file" : "directory";
     }
     if (status == CKPT_OK)
         status = read_alone(r, stage, &a);

@@ -176,22 +176,27 @@ static ckpt_status say_unlike(joining *j, const ckpt__ranks_part *one, const ckp
         one->file->name, (unsigned long long)at);
 }
 
-/* The rank has the same as the first of its replicas. */
+static int by_rank(const void *a, const void *b)
+{
+    const ckpt__ranks_part *x = a, *y = b;
+    return (x->file->rank > y->file->rank) - (x->file->rank < y->file->rank);
+}
+
+/* The rank has the same as the first of its replicas, which stands at 0 along each axis that does not cut. */
 static ckpt_status compare(joining *j, const ckpt__ranks_part *own)
 {
-    const ckpt__ranks_part *parts = j->r->parts + j->t->first, *one = NULL;
+    ckpt__ranks_file first = *own->file;
+    const ckpt__ranks_part key = {.file = &first};
     bool same = true;
     uint64_t at;
-    for (size_t i = 0; !one && i < j->t->count; i++) {
-        bool is = true;
-        for (size_t a = 0; a < j->r->mesh.count; a++) {
-            bool cuts = is_stages(j->r, a);
-            for (size_t k = 0; k < j->cut_count; k++)
-                cuts = cuts || j->cuts[k].axis == a;
-            is = is && parts[i].file->at[a] == (cuts ? own->file->at[a] : 0);
-        }
-        one = is ? &parts[i] : NULL;
+    for (size_t a = 0; a < j->r->mesh.count; a++) {
+        bool cuts = is_stages(j->r, a);
+        for (size_t k = 0; k < j->cut_count; k++)
+            cuts = cuts || j->cuts[k].axis == a;
+        first.at[a] = cuts ? first.at[a] : 0;
     }
+    first.rank = ckpt__rank_mesh_rank(&j->r->mesh, first.at);
+    const ckpt__ranks_part *one = bsearch(&key, j->r->parts + j->t->first, j->t->count, sizeof *j->r->parts, by_rank);
     if (!one || one == own || j->r->files->first || row_of(j->r, own)->info.nbytes == 0)
         return CKPT_OK;
     ckpt_status status = ckpt__ranks_same_bytes(j->r, one->row, own->row, &same, &at);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include "format/table.h"
 
+enum { MOST_WRONG = 1000 };
+
 ckpt_status ckpt__ranks_no_memory(ckpt_error *err)
 {
     return ckpt__fail_memory(err, "the files of the ranks", 0);
@@ -18,7 +20,8 @@ ckpt_status ckpt__ranks_wrong(ckpt__ranks *r, const char *file, ckpt_str name, c
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    r->wrong++;
+    if (r->wrong++ >= MOST_WRONG)
+        return CKPT_OK; /* it is refused, and more would help nobody */
     const bool added = ckpt__report_add(r->request->report, CKPT_SEVERITY_ERROR, "ranks-wrong", NULL, NULL, "%s%s%s",
                                         file ? file : "", file ? ": " : "", text) &&
                        (!name.data || ckpt__report_tensor(r->request->report, name)) &&
@@ -111,6 +114,10 @@ static ckpt_status work(ckpt__ranks *r)
         status = refuse(r);
     if (status == CKPT_OK)
         status = ckpt__ranks_read_files(r);
+    if (status == CKPT_OK)
+        status = ckpt__ranks_open_native(r);
+    if (status == CKPT_OK)
+        status = refuse(r);
     if (status == CKPT_OK)
         status = ckpt__flat_open(r);
     if (status == CKPT_OK)

@@ -6,6 +6,7 @@
  *   stages.c   a pipeline: the names of each stage in the whole model, and the optimizers of the stages
  *   merge.c    the trees of all ranks -> one: dicts and lists
  *   leaves.c   their values and tensors
+ *   native.c   files that this library has written
  *   flat.c     flat buffers of an optimizer (flat.h)
  *   alike.c    have ranks the same values, and the same bytes?
  *   parts.c    the parts of all ranks -> a tensor in pieces
@@ -50,6 +51,8 @@ typedef struct ckpt__ranks_file {
     const ckpt_value *root;      /* in the index's arena, without what lies flat */
     const ckpt_value *whole;     /* the same with it */
     size_t first, count;         /* its rows in the index */
+    int64_t step;                /* that the file says beside its values; -1: it does not */
+    bool native;                 /* this library has written it */
 } ckpt__ranks_file;
 
 /* The files of one form, sorted by rank. */
@@ -130,6 +133,7 @@ typedef struct ckpt__ranks {
     ckpt__layout_match *vars;         /* owned: the variables, once the shapes are known */
     bool *used;                       /* heap, owned: one an entry of `shard` */
     bool *owned;                      /* heap, owned: one a name of `own` */
+    bool native;                      /* all files are this library's */
     size_t differ;                    /* values that each rank has for itself */
     size_t wrong;                     /* errors in the report */
     ckpt_error *err;
@@ -176,6 +180,9 @@ ckpt_status ckpt__flat_open(ckpt__ranks *r);
 ckpt_status ckpt__flat_without(ckpt__ranks *r, const ckpt__ranks_group *g, const ckpt_value *root, ckpt__arena *arena,
                                const ckpt_value **out);
 ckpt_status ckpt__flat_graft(ckpt__ranks *r, const ckpt__ranks_group *group, size_t stage, const ckpt_value **root);
+/* native.c: once the files were read; and of an index of native files the tree without tensors, which are not in it */
+ckpt_status ckpt__ranks_open_native(ckpt__ranks *r);
+ckpt_status ckpt__ranks_drop_tensors(const ckpt__ranks *r, ckpt__index *index);
 /* fill.c */
 ckpt_status ckpt__ranks_fill(ckpt__ranks *r);
 #endif

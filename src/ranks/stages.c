@@ -119,7 +119,14 @@ ckpt_status ckpt__ranks_find_stages(ckpt__ranks *r)
 {
     const ckpt__rank_stages *s = &r->files->stages;
     const ckpt_str none = {NULL, 0};
+    bool named = !s->there || r->mesh.axes[s->axis].size == 1;
     r->stage_count = s->there ? (size_t)r->mesh.axes[s->axis].size : 1;
+    for (size_t g = 0; g < r->group_count; g++)
+        named = named || r->groups[g].along[s->axis];
+    if (!named)
+        return ckpt__ranks_wrong(r, ckpt__layout_file(r->request->layout), none,
+                                 "line %zu, column %zu: the names of the files do not have the axis of the stages",
+                                 s->line, s->column);
     ckpt_status status = CKPT_OK;
     if (s->there &&
         ((s->sizes && s->size_count != r->stage_count) || (s->numbers && s->number_stages != r->stage_count)))

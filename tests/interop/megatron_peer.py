@@ -95,7 +95,7 @@ def without_cuda():
 def build(case):
     from megatron.core import parallel_state as ps
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
@@ -109,7 +109,8 @@ def build(case):
     bf16 = case.get("dtype") == "bf16"
     dtype = torch.bfloat16 if bf16 else torch.float32
     moe = dict(num_moe_experts=case["experts"], expert_model_parallel_size=case["ep"], expert_tensor_parallel_size=case["tp"], moe_router_topk=2,
-               moe_ffn_hidden_size=case["ffn"], moe_token_dispatcher_type="alltoall") if case["experts"] else {}
+               moe_ffn_hidden_size=case["ffn"], moe_token_dispatcher_type=case.get("dispatcher", "alltoall"),
+               moe_layer_freq=case.get("freq", 1)) if case["experts"] else {}
     config = TransformerConfig(
         num_layers=case["layers"], hidden_size=case["d"], num_attention_heads=case["heads"], num_query_groups=case["kv"], ffn_hidden_size=case["ffn"],
         gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=case["bias"], use_cpu_initialization=True,
@@ -120,7 +121,8 @@ def build(case):
     for v in range(case["vp"] or 1):
         at = dict(vp_stage=v if case["vp"] else None)
         first, last = (f(ignore_virtual=not case["vp"], **at) for f in (ps.is_pipeline_first_stage, ps.is_pipeline_last_stage))
-        model = GPTModel(config, get_gpt_layer_local_spec(num_experts=case["experts"]), vocab_size=case["vocab"], max_sequence_length=LENGTH,
+        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False) if case.get("freq") else get_gpt_layer_local_spec(num_experts=case["experts"])
+        model = GPTModel(config, spec, vocab_size=case["vocab"], max_sequence_length=LENGTH,
                          pre_process=first, post_process=last, share_embeddings_and_output_weights=False, **at)
         model = Float16Module(config, model) if bf16 else model
         chunks.append(DistributedDataParallel(config, DistributedDataParallelConfig(

@@ -8,6 +8,7 @@ All is float64: what a sum over ranks adds up in another order than one process 
 
 usage: rank_files.py CKPT-INSPECT CKPT-MIGRATE
 """
+import argparse
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
@@ -373,6 +375,54 @@ SHARD = """
 """
 
 
+def megatron(top):
+    """A folder as Megatron-LM wrote it before torch_dist, of two tensor parallel ranks and two stages: what a layout makes of it is what the reader
+    of that format makes of it."""
+    g = torch.Generator().manual_seed(3)
+    folder = os.path.join(top, "megatron")
+    os.makedirs(folder)
+    write(os.path.join(folder, "latest_checkpointed_iteration.txt"), "5")
+    for tp in range(2):
+        for pp in range(2):
+            shapes = {"decoder.layers.0.self_attention.linear_qkv.weight": (12, 12), "decoder.layers.0.self_attention.linear_qkv.bias": (12,),
+                      "decoder.layers.0.self_attention.linear_proj.weight": (12, 6), "decoder.layers.0.mlp.linear_fc1.weight": (14, 12),
+                      "decoder.layers.0.mlp.linear_fc1.bias": (14,), "decoder.layers.0.mlp.linear_fc2.weight": (12, 7)}
+            whole = {"decoder.layers.0.self_attention.linear_proj.bias": (12,), "decoder.layers.0.mlp.linear_fc2.bias": (12,)}
+            shapes.update({"output_layer.weight": (15, 12)} if pp else {"embedding.word_embeddings.weight": (15, 12)})
+            whole.update({"decoder.final_layernorm.weight": (12,)} if pp else {"embedding.position_embeddings.weight": (8, 12)})
+            model = {n: torch.randn(s, generator=g) for n, s in shapes.items()}
+            same = torch.Generator().manual_seed(100 + pp)
+            model.update({n: torch.randn(s, generator=same) for n, s in whole.items()})
+            name = f"{folder}/iter_0000005/mp_rank_{tp:02}_{pp:03}/model_optim_rng.pt"
+            os.makedirs(os.path.dirname(name))
+            args = argparse.Namespace(tensor_model_parallel_size=2, pipeline_model_parallel_size=2, num_layers=2, hidden_size=12, iteration=5,
+                                      swiglu=True, ffn_hidden_size=14, use_distributed_optimizer=False, no_save_optim=True)
+            torch.save({"args": args, "checkpoint_version": 3.0, "iteration": 5, "model": model}, name)
+    layout = write(os.path.join(top, "megatron.yaml"), """layout: 1
+sides: [megatron]
+vars: {ffn: given}
+ranks:
+  megatron:
+    mesh: {pp: files, tp: files}
+    files: mp_rank_<tp:02>_<pp:03>/model_optim_rng.pt
+    stages: {axis: pp, local: true, layers: "decoder.layers.<i>.<r:rest>"}
+    shard:
+    - name: [embedding.word_embeddings.weight, output_layer.weight, decoder.layers.<i>.self_attention.linear_qkv.<w:word>]
+      cuts: [{axis: tp, dim: 0, as: even}]
+    - name: decoder.layers.<i>.mlp.linear_fc1.<w:word>
+      cuts: [{axis: tp, dim: 0, as: even, segments: {sizes: [ffn, ffn]}}]
+    - name: [decoder.layers.<i>.self_attention.linear_proj.weight, decoder.layers.<i>.mlp.linear_fc2.weight]
+      cuts: [{axis: tp, dim: 1, as: even}]
+    - {name: "<others:rest>", cuts: []}
+""")
+    a, b = os.path.join(top, "a.safetensors"), os.path.join(top, "b.safetensors")
+    migrate("--to", "safetensors", "--weights-only", folder, a)
+    migrate("--layout", layout, "--var", "ffn=14", "--to", "safetensors", "--weights-only", os.path.join(folder, "iter_0000005"), b)
+    a, b = load_file(a), load_file(b)
+    check(list(sorted(a)) == list(sorted(b)) and len(a) == 20, f"the names of Megatron's tensors: {sorted(a)} {sorted(b)}")
+    check(all(torch.equal(a[n], b[n]) for n in a), "Megatron's tensors, by a layout and by the reader of that format")
+
+
 def write(path, text):
     with open(path, "w") as f:
         f.write(text)
@@ -429,6 +479,7 @@ ranks:
         wrong = write(os.path.join(top, "wrong.yaml"), open(layout).read().replace("align: 8", "align: 1"))
         said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
         check("the order or the padding is another one" in said, said)
+        megatron(top)
     print(f"{checks} passed, 0 failed")
 
 

@@ -8,7 +8,7 @@ file a target for each mesh, by --cut or by the layout's own ranks. Of each targ
 - its boxes are those that the peer itself saves with that mesh: the same offsets and sizes of each tensor, in the same files
 - a rank of that mesh reads what it alone has from its own file
 - dcp.load and set_state_dict give each rank the weights, moments and steps of the peer's own re-shard, to the bit, and so are the
-  losses of the next 6 steps; with the mesh it was written for, and with another one
+  losses of the next 4 steps; with the mesh it was written for, and with another one
 
 usage: to_mesh.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
@@ -26,6 +26,7 @@ try:
     import torch.distributed.checkpoint as dcp
     import torch.multiprocessing as mp
     from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
@@ -35,7 +36,7 @@ except ImportError as e:
 
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
 os.environ["CKPT_LAYOUTS"] = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "layouts")
-STEPS, AFTER, WORLD = 3, 6, 4
+STEPS, AFTER, WORLD = 3, 4, 4
 VOCAB, DIM, HEADS, HIDDEN, LAYERS, LENGTH = 7, 16, 4, 11, 2, 8
 MESHES = {"dp=2,tp=2": (2, 2), "dp=1,tp=4": (1, 4), "dp=4,tp=1": (4, 1), "dp_replicate=2,dp=2": "hsdp"}
 CUTS = ("*.wq.weight=tp:0", "*.wk.weight=tp:0,dp:0", "*.wv.weight=tp:0", "*.w1.weight=tp:0", "*.w3.weight=tp:0", "*.wo.weight=tp:1", "*.w2.weight=tp:1",
@@ -216,7 +217,11 @@ def load_parts(mesh, folder, save_as):
     for t in made["model"].values():
         (t.to_local() if isinstance(t, DTensor) else t).detach().zero_()
     dcp.load(made, checkpoint_id=folder)
-    return want, local(made, {})
+    got = local(made, {})
+    for t in made["model"].values():
+        (t.to_local() if isinstance(t, DTensor) else t).detach().zero_()
+    dcp.load(made["model"], storage_reader=HuggingFaceStorageReader(f"{folder}-hf"))
+    return want, got, local(made, {})
 
 
 def load_all(jobs):
@@ -263,8 +268,8 @@ def boxes(folder):
     return out
 
 
-def target(mesh, source, out, *more):
-    done = checks.run(MIGRATE, "--to", "dcp", "--mesh", mesh, "--verify", *more, source, out)
+def target(mesh, source, out, *more, to="dcp"):
+    done = checks.run(MIGRATE, "--to", to, "--mesh", mesh, "--verify", *more, source, out)
     if not check(f"{out}: written and read back", done.returncode == 0, done.stderr):
         return False
     status, doc = ask(INSPECT, "verify", "--json", out)
@@ -300,6 +305,15 @@ def same(what, told, peers):
         check(f"{what}, rank {rank}: {AFTER} losses to the bit", ours[1] == peer[1], f"{ours[1]}, and {peer[1]}")
 
 
+def a_rank_without():
+    """Ranks 1 and 3 have nothing, and HuggingFaceStorageReader reads what is there."""
+    torch.save({"w": torch.arange(6.0).view(2, 3)}, "two.pt")
+    if target("tp=2,dp=2", "two.pt", "two", "--cut", "w=tp:0", to="dcp-hf"):
+        state = {"w": torch.zeros(2, 3)}
+        dcp.load(state, storage_reader=HuggingFaceStorageReader("two"), no_dist=True)
+        check("a rank that has nothing: the others' rows are read", torch.equal(state["w"], torch.arange(6.0).view(2, 3)), (state, sorted(os.listdir("two"))))
+
+
 def all_of_it():
     ranks(save, "dp=2,tp=2")
     for out, args in (("whole.pt", ("--to", "torch", "peer")), ("whole.ckpt", ("--to", "ckpt", "peer")),
@@ -316,7 +330,7 @@ def all_of_it():
             jobs.append((f"ours {mesh} as {other}", other, f"ours-{i}", None))
         jobs.append((f"peer {mesh}", mesh, "peer", f"peer-{i}"))
         cuts = [a for c in PARTS for a in ("--cut", c)] if "tp=" in mesh else []
-        if target(mesh, "parts.pt", f"parts-{i}", *cuts):
+        if target(mesh, "parts.pt", f"parts-{i}", *cuts) and target(mesh, "parts.pt", f"parts-{i}-hf", *cuts, to="dcp-hf"):
             jobs.append((f"parts {mesh}", mesh, f"parts-{i}", f"peers-parts-{i}"))
     for i, mesh in enumerate(list(MESHES)[:2]):
         if target(mesh, "hf.pt", f"ours-plain-{i}", "--layout", "llama", "--var", f"heads={HEADS}"):
@@ -330,13 +344,16 @@ def all_of_it():
             same(mesh, of[f"ours {mesh}"], of[f"peer {mesh}"])
             compare_boxes(mesh, f"ours-{i}", f"peer-{i}")
             compare_boxes(f"parts, {mesh}", f"parts-{i}", f"peers-parts-{i}")
-            for rank, (want, got) in enumerate(of[f"parts {mesh}"]):
-                check(f"parts, {mesh}, rank {rank}: to the bit", want.keys() == got.keys() and len(got) == 14 and all(torch.equal(t, got[n]) for n, t in want.items()))
+            for rank, (want, *both) in enumerate(of[f"parts {mesh}"]):
+                for what, got in zip(("dcp", "dcp-hf"), both):
+                    check(f"parts, {mesh}, rank {rank}, {what}: to the bit", want.keys() == got.keys() and len(got) == 14 and all(torch.equal(t, got[n]) for n, t in want.items()))
             own_files(mesh, of[f"ours {mesh}"])
             other = list(MESHES)[(i + 2) % 4]
             same(f"written for {mesh}, loaded with {other}", of[f"ours {mesh} as {other}"], of[f"peer {other}"])
 
 
+    with section("a rank that has nothing"):
+        a_rank_without()
     for i, mesh in enumerate(list(MESHES)[:2]):
         with section(f"the layout's ranks, {mesh}"):
             same(f"from transformers' names, {mesh}", of[f"ours by the layout {mesh}"], of[f"peer plain {mesh}"])

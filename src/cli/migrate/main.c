@@ -80,6 +80,7 @@ static void set_options(job *b, char **operands, int count)
     m->ranks.rank = m->ranks.local_rank = (int64_t)o->rank.n;
     m->ranks.world = o->world.text ? (int64_t)o->world.n : 1;
     m->target_world = o->world.text ? (uint32_t)o->world.n : 0;
+    m->expert_parallel = (uint32_t)o->expert_parallel.n;
     m->max_shard_size = o->max_shard_size.n;
     m->memory = o->memory.n;
     m->threads = (uint32_t)o->threads.n;

@@ -57,6 +57,7 @@ typedef struct command_line {
     /* ckpt-migrate */
     cli_list strip_prefix, rename, drop, replace, shard, cuts, cast, fix;
     option_value rank, max_shard_size, memory, threads;
+    option_value expert_parallel;
     const char *layout, *layout_side; /* --layout: a preset or a file */
     cli_list layout_vars;
     const char *rank_state;       /* one of its words; NULL: keep */

@@ -154,8 +154,10 @@ static void set_role(ckpt_tensor_info *t)
         t->role = CKPT_ROLE_OPTIM;
     } else if (ckpt__str_ends(t->name, ".weight") || ckpt__str_ends(t->name, ".bias") ||
                ckpt__str_holds(t->name, "layer_norm_") || ckpt__str_holds(t->name, ".weight_") ||
-               ckpt__str_holds(t->name, ".bias_")) {
+               ckpt__str_holds(t->name, ".bias_") || ckpt__str_ends(t->name, ".shared_experts.gate_weight")) {
         t->role = CKPT_ROLE_PARAM;
+    } else if (ckpt__str_ends(t->name, ".router.expert_bias")) {
+        t->role = CKPT_ROLE_BUFFER;
     }
 }
 

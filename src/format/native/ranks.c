@@ -4,6 +4,7 @@
  * (it is replicated), and is then listed once; else each is another (a share), and has its rank before its name. */
 #include "format/native/manifest.h"
 #include "format/native/native.h"
+#include "model/value_path.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +27,7 @@ typedef struct ranks {
     size_t count;      /* sorted by rank */
     ckpt__hash *names; /* of all tensors: the number of the name */
     struct name {
+        const ckpt__index *of; /* of the first rank that has it */
         const ckpt__tensor *first;
         bool differs;
     } * held;
@@ -132,12 +134,24 @@ static ckpt_status check_ranks(ranks *r, ckpt_error *err)
 
 /* ---- names */
 
-static bool is_same(const ckpt__tensor *a, const ckpt__tensor *b)
+/* A tensor that is a part of another's storage, or its second name, has no CRC of its own: that of the storage tells. */
+static bool is_same_view(const ckpt__index *x, const ckpt__tensor *a, const ckpt__index *y, const ckpt__tensor *b)
 {
-    const ckpt_tensor_info *x = &a->info, *y = &b->info;
-    return a->has_crc && b->has_crc && a->crc == b->crc && x->dtype == y->dtype && x->nbytes == y->nbytes &&
-           ckpt__same_shape(x->shape, x->ndim, y->shape, y->ndim) && x->extra->part_count == 0 &&
-           y->extra->part_count == 0;
+    if (!a->whole || !b->whole)
+        return false;
+    const ckpt__extent *p = &x->storages[a->storage].extent, *q = &y->storages[b->storage].extent;
+    return p->has_crc && q->has_crc && p->crc == q->crc && p->size == q->size && a->info.offset == b->info.offset &&
+           a->info.conj == b->info.conj && a->info.neg == b->info.neg &&
+           (a->info.ndim == 0 || memcmp(a->info.strides, b->info.strides, a->info.ndim * sizeof *a->info.strides) == 0);
+}
+
+static bool is_same(const ckpt__index *x, const ckpt__tensor *a, const ckpt__index *y, const ckpt__tensor *b)
+{
+    const ckpt_tensor_info *i = &a->info, *k = &b->info;
+    if (i->dtype != k->dtype || i->nbytes != k->nbytes || i->extra->part_count || k->extra->part_count ||
+        !ckpt__same_shape(i->shape, i->ndim, k->shape, k->ndim))
+        return false;
+    return a->has_crc && b->has_crc ? a->crc == b->crc : is_same_view(x, a, y, b);
 }
 
 static struct name *name_of(const ranks *r, const ckpt__tensor *t)
@@ -157,14 +171,15 @@ static ckpt_status gather_names(ranks *r, ckpt_error *err)
         return ckpt__fail_memory(err, "names", all);
     for (size_t i = 0; i < r->count; i++)
         for (size_t k = 0; k < r->all[i].index->tensor_count; k++) {
-            const ckpt__tensor *t = &r->all[i].index->tensors[k];
+            const ckpt__index *x = r->all[i].index;
+            const ckpt__tensor *t = &x->tensors[k];
             size_t number = r->held_count;
             int put = ckpt__hash_put(r->names, t->info.name.data, t->info.name.size, r->held_count, &number);
             if (put < 0)
                 return ckpt__fail_memory(err, "names", all);
             if (put > 0)
-                r->held[r->held_count++].first = t;
-            else if (!is_same(r->held[number].first, t))
+                r->held[r->held_count++] = (struct name){.of = x, .first = t};
+            else if (!is_same(r->held[number].of, r->held[number].first, x, t))
                 r->held[number].differs = true;
         }
     return CKPT_OK;
@@ -230,8 +245,9 @@ static ckpt_status give_names(ranks *r, ckpt__arena *arena, ckpt_error *err)
 
 /* ---- values */
 
-/* The values of a tree as text; false: some have none. */
+/* The values of a tree as text; false: some have none. A tensor is its name: those that differ between ranks have their ranks in it. */
 typedef struct printed {
+    const ckpt__index *index;
     ckpt__buf text;
     bool whole;
 } printed;
@@ -240,20 +256,28 @@ static int print_value(void *ctx, const ckpt_visit *visit)
 {
     printed *p = ctx;
     const ckpt_value *v = visit->value;
-    bool plain = v->kind == CKPT_V_NONE || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT ||
-                 v->kind == CKPT_V_STR;
-    p->whole = p->whole && (plain || v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
+    const bool plain = v->kind == CKPT_V_NONE || v->kind == CKPT_V_BOOL || v->kind == CKPT_V_INT ||
+                       v->kind == CKPT_V_FLOAT || v->kind == CKPT_V_STR;
+    const bool tensor = v->kind == CKPT_V_TENSOR && v->tensor < p->index->tensor_count;
+    const bool text = v->kind == CKPT_V_BYTES || v->kind == CKPT_V_BYTEARRAY || v->kind == CKPT_V_BIGINT || tensor;
+    p->whole =
+        p->whole && (plain || text || v->kind == CKPT_V_DICT || v->kind == CKPT_V_LIST || v->kind == CKPT_V_TUPLE);
     ckpt__buf_add(&p->text, visit->name.data, visit->name.size);
     ckpt__buf_printf(&p->text, " %d ", (int)v->kind);
     if (plain)
         ckpt__value_repr(&p->text, v);
+    if (text) {
+        const ckpt_str own = tensor ? p->index->tensors[v->tensor].info.name : v->text;
+        ckpt__buf_printf(&p->text, "%zu ", own.size);
+        ckpt__buf_add(&p->text, own.data, own.size);
+    }
     ckpt__buf_add(&p->text, "\n", 1);
     return p->whole && !p->text.failed ? 0 : 1;
 }
 
-static bool same_values(const ckpt_value *a, const ckpt_value *b)
+static bool same_values(const ckpt__index *index, const ckpt_value *a, const ckpt_value *b)
 {
-    printed x = {.whole = true}, y = {.whole = true};
+    printed x = {.index = index, .whole = true}, y = {.index = index, .whole = true};
     bool same = !a && !b;
     if (a && b && ckpt_value_walk(a, 0, print_value, &x, NULL) == 0 &&
         ckpt_value_walk(b, 0, print_value, &y, NULL) == 0)
@@ -263,29 +287,74 @@ static bool same_values(const ckpt_value *a, const ckpt_value *b)
     return same;
 }
 
-/* One tree where all are the same and hold no tensor; else a dict of each rank's. */
+/* The entry of that key; NULL: there is none. */
+static const ckpt_entry *entry_of(const ckpt_value *root, const ckpt_value *key)
+{
+    const bool named = root && root->kind == CKPT_V_DICT && key->kind == CKPT_V_STR;
+    return named && strlen(key->text.data) == key->text.size ? ckpt__find_entry(root, key->text.data) : NULL;
+}
+
+/* Have all ranks the entry, with the same value? One whose key looks like a rank's is told by the rank that has it. */
+static bool is_common(const ranks *r, const ckpt__index *index, const ckpt_value *const *roots, const ckpt_entry *e)
+{
+    bool same = e->key->kind == CKPT_V_STR && !ckpt__str_begins(e->key->text, "rank-");
+    for (size_t i = 0; same && i < r->count; i++) {
+        const ckpt_entry *own = entry_of(roots[i], e->key);
+        same = own && (i == 0 ? own == e : same_values(index, own->value, e->value));
+    }
+    return same;
+}
+
+/* What a rank has for itself is an entry under its name. common: one an entry of rank 0. */
+static bool put_own(const share *one, const ckpt_value *root, const ckpt_value *first, const bool *common,
+                    ckpt__arena *a, ckpt_entry *entries, size_t *n)
+{
+    if (!root)
+        return true;
+    ckpt_entry *own = calloc(root->entry_count + 1, sizeof *own);
+    size_t count = 0;
+    if (!own)
+        return false;
+    for (size_t k = 0; root->kind == CKPT_V_DICT && k < root->entry_count; k++) {
+        const ckpt_entry *same = entry_of(first, root->entries[k].key);
+        if (!same || !common[same - first->entries])
+            own[count++] = root->entries[k];
+    }
+    const bool all = root->kind != CKPT_V_DICT || count == root->entry_count;
+    const ckpt_value *value = all ? root : ckpt__value_dict(a, own, count);
+    free(own);
+    if (!all && !count)
+        return true;
+    entries[*n] = (ckpt_entry){ckpt__value_str(a, one->name, strlen(one->name)), value};
+    return entries[*n].key && entries[(*n)++].value;
+}
+
+/* Entries that all ranks have alike are entries of one tree. What each rank has otherwise is a dict under its
+ * name. */
 static ckpt_status join_values(const ranks *r, const ckpt_value *const *roots, ckpt__index *into, ckpt_error *err)
 {
     bool same = true, any = false;
+    size_t n = 0;
     for (size_t i = 0; i < r->count; i++) {
-        same = same && same_values(roots[0], roots[i]);
+        same = same && same_values(into, roots[0], roots[i]);
         any = any || roots[i];
     }
     if (same || !any) {
         into->root = roots[0];
         return CKPT_OK;
     }
-    ckpt_entry *entries = calloc(r->count, sizeof *entries);
-    size_t n = 0;
-    bool ok = entries != NULL;
+    const ckpt_value *first = roots[0];
+    const size_t most = first && first->kind == CKPT_V_DICT ? first->entry_count : 0;
+    ckpt_entry *entries = calloc(most + r->count, sizeof *entries);
+    bool *common = calloc(most + 1, sizeof *common), ok = entries && common;
+    for (size_t k = 0; ok && k < most; k++)
+        if ((common[k] = is_common(r, into, roots, &first->entries[k])))
+            entries[n++] = first->entries[k];
     for (size_t i = 0; ok && i < r->count; i++)
-        if (roots[i]) {
-            entries[n].key = ckpt__value_str(into->arena, r->all[i].name, strlen(r->all[i].name));
-            entries[n].value = roots[i];
-            ok = entries[n++].key != NULL;
-        }
+        ok = put_own(&r->all[i], roots[i], first, common, into->arena, entries, &n);
     ok = ok && (into->root = ckpt__value_dict(into->arena, entries, n));
     free(entries);
+    free(common);
     return ok ? CKPT_OK : ckpt__fail_memory(err, "the values of the ranks", r->count);
 }
 

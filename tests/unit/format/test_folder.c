@@ -453,7 +453,7 @@ START_TEST(every_format_has_its_facts)
         bool native = f == &ckpt__format_native, dcp = f == &ckpt__format_dcp,
              llmc = f == &ckpt__format_llmc || f->family == CKPT__FAMILY_MEGATRON ||
                     f->family == CKPT__FAMILY_DEEPSPEED, /* parts of ranks, by name */
-            fsdp = f == &ckpt__format_fsdp, several = !f->suffix && !dcp && !llmc && !fsdp;
+            fsdp = f == &ckpt__format_fsdp || f == &ckpt__format_ranks, several = !f->suffix && !dcp && !llmc && !fsdp;
         x->format = f->name;
         x->kind = "directory";
         ck_assert_ptr_eq(ckpt__format_of(x), f);

@@ -101,6 +101,7 @@ typedef struct made {
     size_t used;
     array left[TENSORS], right[TENSORS];
     size_t left_count, right_count;
+    size_t fast; /* of tensors in two dimensions: how many along the last one; 0: they are in one */
 } made;
 
 static void say(made *m, const char *format, ...) CKPT__PRINTF(2, 3);
@@ -229,7 +230,7 @@ static void stack(made *m, array *all, size_t count, unsigned d)
 {
     array b = all[0];
     const int64_t one = 1, n = (int64_t)count;
-    say(m, "  - stack: {dim: %u, over: e}\n", d);
+    say(m, "  - stack: {dim: %u, over: %s}\n", d, m->fast ? "[e, f]" : "e");
     reshape(&b, d, 0, &n, 1);
     b.count = volume(b.ndim, b.shape);
     for (size_t k = 0; k < count; k++) {
@@ -237,19 +238,71 @@ static void stack(made *m, array *all, size_t count, unsigned d)
         put_part(&b, &all[k], d, (int64_t)k, true);
     }
     all[0] = b;
+    if (m->fast) {
+        const int64_t two[2] = {(int64_t)(count / m->fast), (int64_t)m->fast};
+        reshape(&all[0], d, 1, two, 2);
+    }
 }
 
-/* kind 0: one tensor; 1: segments; 2: a stack. */
+/* A tensor that is a stack for the first side alone. */
+static size_t unstack(made *m, array *all, unsigned d)
+{
+    static array whole;
+    const size_t n = (size_t)all[0].shape[d];
+    int64_t none = 0;
+    whole = all[0];
+    ck_assert(n > 0 && n <= TENSORS);
+    say(m, "  - stack: {dim: %u, over: e}\n", d);
+    for (size_t k = 0; k < n; k++) {
+        all[k] = whole;
+        all[k].shape[d] = 1;
+        all[k].count = volume(all[k].ndim, all[k].shape);
+        put_part(&whole, &all[k], d, (int64_t)k, false);
+        reshape(&all[k], d, 1, &none, 0);
+    }
+    return n;
+}
+
+/* One tensor that becomes several. */
+static void make_cut(made *m)
+{
+    int64_t shape[12];
+    const unsigned ndim = 1 + roll(4);
+    static array now[TENSORS];
+    *m = (made){.left_count = 1};
+    for (unsigned i = 0; i < ndim; i++)
+        shape[i] = 1 + roll(TENSORS - 1);
+    fill(&m->left[0], ndim, shape, 1);
+    now[0] = m->left[0];
+    say(m, "layout: 1\nsides: [a, b]\nrules:\n- a: x.<i>.0\n  b: y.<i>.<e>\n  steps:\n");
+    for (unsigned i = roll(3); i > 0; i--)
+        random_step(m, now, 1);
+    unsigned d = roll(now[0].ndim);
+    for (unsigned i = 0; i < now[0].ndim && now[0].shape[d] > TENSORS; i++)
+        d = i;
+    if (now[0].shape[d] > TENSORS) { /* several steps have made it so */
+        make_cut(m);
+        return;
+    }
+    m->right_count = unstack(m, now, d);
+    for (unsigned i = roll(3); i > 0; i--)
+        random_step(m, now, m->right_count);
+    for (size_t k = 0; k < m->right_count; k++)
+        m->right[k] = now[k];
+}
+
+/* kind 0: one tensor; 1: segments; 2: a stack; 3: a stack with two dimensions. */
 static void make(made *m, unsigned kind)
 {
     static const int64_t dims[] = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t shape[12], sizes[TENSORS];
     const unsigned ndim = kind == 1 ? 1 + roll(3) : roll(4), d = ndim ? roll(ndim) : 0;
     const int64_t groups = 1 + roll(3);
-    const size_t count = kind ? 2 + roll(3) : 1;
+    const size_t fast = 1 + roll(3), count = kind == 3 ? fast * (1 + roll(2)) : kind ? 2 + roll(3) : 1;
     const bool equal = roll(2);
     static array now[TENSORS];
     m->used = 0;
+    m->fast = kind == 3 ? fast : 0;
     m->left_count = count;
     m->right_count = 1;
     for (unsigned i = 0; i < ndim; i++)
@@ -268,12 +321,12 @@ static void make(made *m, unsigned kind)
             say(m, "%sx.<i>.%zu", k ? ", " : "", k);
         say(m, "]\n  b: y.<i>\n  steps:\n");
     } else
-        say(m, "- a: x.<i>%s\n  b: y.<i>\n  steps:\n", kind == 2 ? ".<e>" : ".0");
+        say(m, "- a: x.<i>%s\n  b: y.<i>\n  steps:\n", kind == 2 ? ".<e>" : kind == 3 ? ".<e>.<f>" : ".0");
     for (unsigned i = roll(3); kind != 1 && i > 0; i--)
         random_step(m, now, count);
     if (kind == 1)
         segments(m, now, count, d, groups, sizes, !equal || roll(2));
-    else if (kind == 2)
+    else if (kind)
         stack(m, now, count, roll(now[0].ndim + 1));
     for (unsigned i = roll(4); i > 0; i--)
         random_step(m, now, 1);
@@ -372,38 +425,70 @@ static ckpt__layout_match *match(const ckpt__layout *layout, unsigned from, char
     return m;
 }
 
+static void name_left(const made *m, size_t k, char *out, size_t size)
+{
+    if (m->fast)
+        snprintf(out, size, "x.3.%zu.%zu", k / m->fast, k % m->fast);
+    else
+        snprintf(out, size, "x.3.%zu", k);
+}
+
+static void name_right(const made *m, size_t k, char *out, size_t size)
+{
+    if (strstr(m->text, "b: y.<i>.<e>"))
+        snprintf(out, size, "y.3.%zu", k);
+    else
+        snprintf(out, size, "y.3");
+}
+
+/* The names come in an order of their own: a stack's are put into theirs. */
+static void take(const ckpt__layout *layout, const made *m, unsigned from, const ckpt__lay *in, ckpt__arena *a,
+                 ckpt__lay *out)
+{
+    void (*const own)(const made *, size_t, char *, size_t) = from ? name_right : name_left;
+    void (*const other)(const made *, size_t, char *, size_t) = from ? name_left : name_right;
+    const size_t count = from ? m->right_count : m->left_count, made_count = from ? m->left_count : m->right_count;
+    const size_t first = roll((unsigned)count);
+    char names[TENSORS][32], want[32];
+    ckpt__lay turned[TENSORS], ordered[TENSORS];
+    ckpt_error err = CKPT_ERROR_INIT;
+    for (size_t k = 0; k < count; k++) {
+        const size_t at = (k + first) % count;
+        turned[k] = in[at];
+        own(m, at, names[k], sizeof names[k]);
+    }
+    ckpt__layout_match *way = match(layout, from, names, turned, count, m->text);
+    const ckpt__layout_use *use = &way->uses[0];
+    ck_assert_uint_eq(use->input_count, count);
+    ck_assert_uint_eq(use->output_count, made_count);
+    for (size_t k = 0; k < count; k++)
+        ordered[k] = turned[use->inputs[k]];
+    ck_assert_msg(ckpt__layout_lower(way, use, ordered, ZERO, a, out, &err) == CKPT_OK, "%s\n%s", err.message, m->text);
+    for (size_t k = 0; k < made_count; k++) {
+        other(m, k, want, sizeof want);
+        ck_assert_msg(ckpt__str_is(use->outputs[k], want), "%s is not %s", use->outputs[k].data, want);
+    }
+    ckpt__layout_match_free(way);
+}
+
 static void there_and_back(const made *m)
 {
     static array got;
-    char names[TENSORS][32], right[1][32] = {"y.3"};
     ckpt__arena *a = ckpt__arena_new(0);
-    ckpt__lay in[TENSORS], out[1], back[TENSORS];
-    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt__lay in[TENSORS], out[TENSORS], back[TENSORS];
     ckpt__layout *layout = parse(m->text);
-    for (size_t k = 0; k < m->left_count; k++) {
-        snprintf(names[k], sizeof names[k], "x.3.%zu", k);
+    for (size_t k = 0; k < m->left_count; k++)
         whole(a, &m->left[k], (uint32_t)k, &in[k]);
+    take(layout, m, 0, in, a, out);
+    for (size_t k = 0; k < m->right_count; k++) {
+        gather(&out[k], m->left, &got);
+        check_same(&got, &m->right[k], m->text);
     }
-    ckpt__layout_match *forth = match(layout, 0, names, in, m->left_count, m->text);
-    ck_assert_uint_eq(forth->uses[0].output_count, 1);
-    ck_assert(ckpt__str_is(forth->uses[0].outputs[0], "y.3"));
-    ck_assert_msg(ckpt__layout_lower(forth, &forth->uses[0], in, ZERO, a, out, &err) == CKPT_OK, "%s\n%s", err.message,
-                  m->text);
-    gather(&out[0], m->left, &got);
-    check_same(&got, &m->right[0], m->text);
-    ckpt__layout_match *home = match(layout, 1, right, out, 1, m->text);
-    if (home->uses[0].output_count == m->left_count) {
-        ck_assert_msg(ckpt__layout_lower(home, &home->uses[0], out, ZERO, a, back, &err) == CKPT_OK, "%s\n%s",
-                      err.message, m->text);
-        for (size_t k = 0; k < m->left_count; k++) {
-            ck_assert(ckpt__str_is(home->uses[0].outputs[k], names[k]));
-            gather(&back[k], m->left, &got);
-            check_same(&got, &m->left[k], m->text);
-        }
+    take(layout, m, 1, out, a, back);
+    for (size_t k = 0; k < m->left_count; k++) {
+        gather(&back[k], m->left, &got);
+        check_same(&got, &m->left[k], m->text);
     }
-    ck_assert_uint_eq(home->uses[0].output_count, m->left_count);
-    ckpt__layout_match_free(forth);
-    ckpt__layout_match_free(home);
     ckpt__layout_free(layout);
     ckpt__arena_free(a);
 }
@@ -412,7 +497,10 @@ START_TEST(random_layouts)
 {
     static made m;
     for (unsigned i = 0; i < CASES; i++) {
-        make(&m, (unsigned)_i);
+        if (_i < 4)
+            make(&m, (unsigned)_i);
+        else
+            make_cut(&m);
         there_and_back(&m);
     }
 }
@@ -423,7 +511,7 @@ int main(void)
     Suite *s = suite_create("lower");
     TCase *c = tcase_create("lower");
     tcase_set_timeout(c, 60);
-    tcase_add_loop_test(c, random_layouts, 0, 3);
+    tcase_add_loop_test(c, random_layouts, 0, 5);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

@@ -258,8 +258,14 @@ START_TEST(refused)
     refuses(w, CKPT_E_MISMATCH, "layer 1 has another tensor");
     w.more = "model.layers.0.self_attn.q_proj.weight";
     refuses(w, CKPT_E_UNSUPPORTED, "--layout");
-    w.more = "decoder.layers.0.mlp.experts.local_experts.0.linear_fc1.weight";
-    refuses(w, CKPT_E_UNSUPPORTED, "experts");
+    w.more = "decoder.layers.0.mlp.experts.weight1";
+    refuses(w, CKPT_E_UNSUPPORTED, "--layout megatron-moe-gemm");
+    w.more = "mtp.layers.0.enorm.weight";
+    refuses(w, CKPT_E_UNSUPPORTED, "(MTP)");
+    w.more = "decoder.layers.0.mixer.in_proj.weight";
+    refuses(w, CKPT_E_UNSUPPORTED, "Mamba");
+    w.more = "encoder.layers.0.mlp.linear_fc1.weight";
+    refuses(w, CKPT_E_UNSUPPORTED, "(T5, BERT)");
     w.more = "decoder.layers.01.mlp.linear_fc1.weight";
     refuses(w, CKPT_E_UNSUPPORTED, "none of the names");
     w.more = "decoder.layers.999999.mlp.linear_fc1.weight";

@@ -397,6 +397,8 @@ static const struct wrong_layout {
     {"  mesh: {dp: 2, tp: 2}\n", "cp=2", 0, "the mesh of theirs has no axis 'cp': its axes are dp, tp"},
     {"  mesh: {dp: 2, tp: 2}\n", NULL, 0, "nothing says which dimension of which tensor the axis 'tp' cuts"},
     {"  mesh: {dp: 2, tp: ranks}\n", NULL, 0, "line 10, column 17: 'ranks': the value of 'ranks' is unknown"},
+    {"  mesh: {dp: 2, tp: files}\n  files: r<dp>_<tp>.pt\n", NULL, 0,
+     "the size of the axis tp is left to the names of files"},
     {"  mesh: {dp: 0}\n", NULL, 0, "the axis 'dp' has the size 0"},
     {"  mesh: {dp: 2, tp: 2}\n  shard: [{name: '<r:rest>', cuts: []}]\n", NULL, 8,
      "--world 8, and the mesh of 4 ranks"},
@@ -431,14 +433,15 @@ START_TEST(refused_layouts)
 }
 END_TEST
 
-/* A mesh of one rank in a layout cuts nothing, and --world is as without it. */
+/* A mesh of one rank in a layout cuts nothing, and --world is as without it; so it is of a mesh that only files tell. */
 START_TEST(one_rank)
 {
     static const ckpt__rank_cut rows = {.groups = 1};
     const ckpt__rank_mesh mesh = {.count = 1, .axes = {{{"ranks", 5}, 3}}};
     tensor tensors[TENSORS];
     write_source(tensors);
-    write_text(at("l.yaml"), RULES "  mesh: {dp: 1, tp: 1}\n  shard: [{name: x.a, cuts: [{axis: tp, dim: 1}]}]\n");
+    write_text(at("l.yaml"), _i ? RULES "  mesh: {dp: 2, tp: files}\n  files: r<dp>_<tp>.pt\n"
+                                : RULES "  mesh: {dp: 1, tp: 1}\n  shard: [{name: x.a, cuts: [{axis: tp, dim: 1}]}]\n");
     options.layout = at("l.yaml");
     options.layout_side = "mine";
     options.target_world = 3;
@@ -499,7 +502,7 @@ int main(void)
     tcase_add_loop_test(t, segments, 0, 2);
     tcase_add_loop_test(t, refusals, 0, sizeof wrongs / sizeof *wrongs);
     tcase_add_loop_test(t, refused_layouts, 0, sizeof wrong_layouts / sizeof *wrong_layouts);
-    tcase_add_test(t, one_rank);
+    tcase_add_loop_test(t, one_rank, 0, 2);
     tcase_add_loop_test(t, every_allocation, 0, 2);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -278,6 +278,8 @@ START_TEST(stages)
             "the layers of 3 stages are said, and there are 2");
     refused(with(text, "layers.<i>.<r:rest>\"", "blocks.<i>.<r:rest>\""),
             "the files of stage 0 have no tensor with a name of 'layers'");
+    refused(with(text, "all_<pp>/dp<dp>", "all_0/dp<dp>"),
+            "line 8, column 13: the names of the files do not have the axis of the stages");
     refused(with(text, "}\n    shard", ", shared: [w9]}\n    shard"),
             "name 1 of 'shared' is that of nothing which several stages have");
     good(with(text, "layers.<i>.<r:rest>\"", "layers.<i>.<r:rest>\", numbers: [[0], [1]]"));
