@@ -7,9 +7,10 @@
 
 enum { ROWS = 61, PADDED = 64, WIDTH = 16 };
 
-static const char rules[] = "layout: 1\nsides: [two, one]\nvars:\n  rows: {two: [embed, 0]}\n  padded: {one: [table, 0]}\n"
-                            "rules:\n- two: embed\n  one: table\n  steps:\n  - pad: {dim: 0, from: rows, to: padded}\n"
-                            "- {two: other, one: other}\n- {two: head, drop: true}\nties:\n- {two: head, of: embed}\n";
+static const char rules[] =
+    "layout: 1\nsides: [two, one]\nvars:\n  rows: {two: [embed, 0]}\n  padded: {one: [table, 0]}\n"
+    "rules:\n- two: embed\n  one: table\n  steps:\n  - pad: {dim: 0, from: rows, to: padded}\n"
+    "- {two: other, one: other}\n- {two: head, drop: true}\nties:\n- {two: head, of: embed}\n";
 
 static ckpt_error err = CKPT_ERROR_INIT;
 static float embed[ROWS * WIDTH], head[ROWS * WIDTH], other[4], moment[ROWS * WIDTH];
@@ -79,8 +80,8 @@ START_TEST(the_same_is_there_once)
     size_t at;
     for (int k = 0; k < 2; k++) { /* k: the source has it under both names */
         save("two.safetensors", k == 1, false);
-        ck_assert_msg(lay("two.safetensors", k ? "b.safetensors" : "a.safetensors", "ckpt", "padded=64", r) == CKPT_OK, "%s",
-                      err.message);
+        ck_assert_msg(lay("two.safetensors", k ? "b.safetensors" : "a.safetensors", "ckpt", "padded=64", r) == CKPT_OK,
+                      "%s", err.message);
         ck_assert_uint_eq(ckpt_report_count_code(r, "layout-tied"), (size_t)k);
         ck_assert_uint_eq(ckpt_report_count_code(r, "layout-dropped"), 0);
     }
