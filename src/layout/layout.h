@@ -85,6 +85,8 @@ bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *wh
 void ckpt__layout_match_free(ckpt__layout_match *match);
 /* Do elements stay where they are: is only the name another one? */
 bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule);
+/* The tensor of which that one is another name in the program of the side, by the ties; data NULL: it is none. */
+ckpt_str ckpt__layout_tie_of(const ckpt__layout *layout, unsigned side, ckpt_str name);
 
 /* How the outputs of a use are made: in[] has as many as the use has inputs, out[] gets as many as it has outputs, in the arena.
  * Padding is the element at byte 0 of storage `zero`. CKPT_E_MISMATCH with the rule's line and the step, CKPT_E_LIMIT. */

@@ -518,3 +518,11 @@ bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule)
 {
     return layout->rules[rule].step_count == 0;
 }
+
+ckpt_str ckpt__layout_tie_of(const ckpt__layout *layout, unsigned side, ckpt_str name)
+{
+    for (size_t i = 0; i < layout->tie_count; i++)
+        if (layout->ties[i].side == side && ckpt__str_equal(layout->ties[i].name, name))
+            return layout->ties[i].of;
+    return (ckpt_str){NULL, 0};
+}

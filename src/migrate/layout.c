@@ -295,6 +295,8 @@ static ckpt_status lay_out(ckpt__laying *l)
             l->m, CKPT_SEVERITY_NOTE, "layout", (ckpt_str){NULL, 0}, l->err, "%s: from %s to %s", l->m->options.layout,
             ckpt__layout_side(l->layout, l->match->from), ckpt__layout_side(l->layout, 1 - l->match->from));
     for (size_t i = 0; status == CKPT_OK && i < l->match->count; i++)
+        status = ckpt__laying_check_drop(l, &l->match->uses[i]);
+    for (size_t i = 0; status == CKPT_OK && i < l->match->count; i++)
         status = ckpt__laying_use(l, &l->match->uses[i]);
     for (size_t i = 0; status == CKPT_OK && i < l->match->tie_count; i++)
         status = ckpt__laying_tie(l, &l->match->ties[i]);
@@ -309,6 +311,7 @@ void ckpt__followed_free(ckpt__followed *followed)
         return;
     ckpt__layout_match_free(followed->match);
     ckpt__layout_free(followed->layout);
+    free(followed->ties);
     free(followed);
 }
 
@@ -327,8 +330,9 @@ ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK && !(m->followed = calloc(1, sizeof *m->followed)))
         status = ckpt__migration_no_memory(err);
     if (status == CKPT_OK) { /* what it says of ranks is asked for once the target is described */
-        *m->followed = (ckpt__followed){l.layout, l.match};
+        *m->followed = (ckpt__followed){l.layout, l.match, l.ties, l.tie_count};
     } else {
+        free(l.ties);
         ckpt__layout_match_free(l.match);
         ckpt__layout_free(l.layout);
     }

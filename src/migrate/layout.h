@@ -15,10 +15,17 @@ typedef struct ckpt__laid_item {
     ckpt_str head, tail; /* around the tensor's name: "optimizer.", ".exp_avg"; of the tensor itself both are empty */
 } ckpt__laid_item;
 
+/* A tensor of the source's index that was made as another name of one: its target may have the same bytes. */
+typedef struct ckpt__laid_tie {
+    size_t made, of; /* numbers */
+} ckpt__laid_tie;
+
 /* The layout that was followed, and what became of the source by it. */
 typedef struct ckpt__followed {
     ckpt__layout *layout;
     ckpt__layout_match *match;
+    ckpt__laid_tie *ties; /* heap, owned */
+    size_t tie_count;
 } ckpt__followed;
 void ckpt__followed_free(ckpt__followed *followed);
 
@@ -34,7 +41,9 @@ typedef struct ckpt__laying {
     size_t item_count, item_capacity;
     ckpt__hash *by_name; /* owned: name -> its number */
     ckpt__arena *arena;  /* owned: pieces of one use */
-    uint32_t zero;       /* the storage that padding is of; it is there once something is padded */
+    ckpt__laid_tie *ties;
+    size_t tie_count, tie_capacity; /* heap, owned, until it was followed */
+    uint32_t zero;                  /* the storage that padding is of; it is there once something is padded */
     ckpt_error *err;
 } ckpt__laying;
 
@@ -47,6 +56,8 @@ ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err);
 
 /* ---- layout_states.c */
 ckpt_status ckpt__laying_find(ckpt__laying *l); /* names, and what belongs to each */
+/* What a rule drops though it is another name of a tensor that goes on: is it the same? Before any tensor has become another. */
+ckpt_status ckpt__laying_check_drop(ckpt__laying *l, const ckpt__layout_use *use);
 /* The entries of a use become those of its outputs. */
 ckpt_status ckpt__laying_use(ckpt__laying *l, const ckpt__layout_use *use);
 ckpt_status ckpt__laying_tie(ckpt__laying *l, const ckpt__layout_tie *tie);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
+#include "engine/sums.h"
+#include "model/views.h"
 
 /* ---- names, and what belongs to them */
 
@@ -332,13 +334,71 @@ static ckpt_status check_items(ckpt__laying *l, const ckpt__layout_use *use)
     return CKPT_OK;
 }
 
+/* Bit by bit: one view, or two that have the same elements. */
+static ckpt_status compare(const ckpt__laying *l, size_t a, size_t b, bool *same)
+{
+    const ckpt__index *x = l->m->from;
+    const ckpt__tensor *one = &x->tensors[a], *other = &x->tensors[b];
+    uint64_t sum[2] = {0, 0};
+    *same = one->whole && other->whole && one->storage == other->storage && ckpt__same_view(one, other);
+    if (*same || one->info.dtype != other->info.dtype ||
+        !ckpt__same_shape(one->info.shape, one->info.ndim, other->info.shape, other->info.ndim) ||
+        ckpt__has_no_bytes(one) || ckpt__has_no_bytes(other))
+        return CKPT_OK;
+    ckpt__summer *s = NULL;
+    ckpt_status status = ckpt__summer_new(l->m->reader->source, x, &s, l->err);
+    for (int i = 0; status == CKPT_OK && i < 2; i++)
+        status = ckpt__sum_tensor(s, i ? b : a, one->info.dtype, true, false, &sum[i], l->err);
+    ckpt__summer_free(s);
+    *same = sum[0] == sum[1];
+    return status;
+}
+
+/* The name's own tensor; SIZE_MAX: it has none. */
+static size_t tensor_of(const ckpt__laying *l, size_t name)
+{
+    const ckpt_str none = {"", 0};
+    for (size_t at = l->items_of[name]; at != SIZE_MAX; at = l->items[at].next)
+        if (ckpt__str_equal(l->items[at].head, none) && ckpt__str_equal(l->items[at].tail, none) &&
+            l->m->canon->entries[l->items[at].entry].is_tensor)
+            return l->m->canon->entries[l->items[at].entry].tensor;
+    return SIZE_MAX;
+}
+
+ckpt_status ckpt__laying_check_drop(ckpt__laying *l, const ckpt__layout_use *use)
+{
+    size_t at = 0;
+    bool same = false;
+    if (use->output_count)
+        return CKPT_OK;
+    const ckpt_str name = l->names[use->inputs[0]].name, of = ckpt__layout_tie_of(l->layout, l->match->from, name);
+    if (!of.data)
+        return CKPT_OK;
+    const size_t own = tensor_of(l, use->inputs[0]),
+                 other = ckpt__hash_get(l->by_name, of.data, of.size, &at) ? tensor_of(l, at) : SIZE_MAX;
+    ckpt_status status = own != SIZE_MAX && other != SIZE_MAX ? compare(l, own, other, &same) : CKPT_OK;
+    if (status == CKPT_OK && same && l->items[l->items_of[use->inputs[0]]].next == SIZE_MAX)
+        return ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout-tied", name, l->err,
+                                    "the same as '%.*s', which the other program has once", (int)of.size, of.data);
+    return status < 0 ? status
+                      : ckpt__fail(l->err, CKPT_E_MISMATCH, l->m->src,
+                                   "'%.*s' is not '%.*s' once more%s, and the other program has one tensor for both: "
+                                   "nothing can become of it (--drop leaves it out all the same)",
+                                   (int)name.size, name.data, (int)of.size, of.data,
+                                   same ? ", but a parameter of its own with its own state" : "");
+}
+
 /* A rule drops it, with what belongs to it. */
 static ckpt_status drop(ckpt__laying *l, const ckpt__layout_use *use)
 {
+    const bool tied =
+        ckpt__layout_tie_of(l->layout, l->match->from, l->names[use->inputs[0]].name).data; /* said by now */
     for (size_t at = l->items_of[use->inputs[0]]; at != SIZE_MAX; at = l->items[at].next) {
         ckpt__canon_entry *e = &l->m->canon->entries[l->items[at].entry];
-        ckpt_status status = ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout-dropped", e->name, l->err,
-                                                  "the layout leaves it out: the other program has no such tensor");
+        ckpt_status status =
+            tied ? CKPT_OK
+                 : ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout-dropped", e->name, l->err,
+                                        "the layout leaves it out: the other program has no such tensor");
         if (status < 0)
             return status;
         leave_entry(l, e);
@@ -376,8 +436,11 @@ ckpt_status ckpt__laying_tie(ckpt__laying *l, const ckpt__layout_tie *tie)
             continue;
         const ckpt__own own = (ckpt__own)l->m->ledger.rows[c->entries[i].tensor].own;
         ckpt_status status = add_entry(l, i, &made);
+        if (status == CKPT_OK && !ckpt__grow(&l->ties, &l->tie_capacity, l->tie_count + 1, sizeof *l->ties))
+            status = ckpt__migration_no_memory(l->err);
         if (status < 0)
             return status;
+        l->ties[l->tie_count++] = (ckpt__laid_tie){c->entries[made].tensor, c->entries[i].tensor};
         if (own == CKPT__OWN_NONE) /* it is the same tensor, and may share its bytes */
             l->m->ledger.rows[c->entries[made].tensor].own = CKPT__OWN_NONE;
         c->entries[made].name = ckpt__arena_str(c->arena, tie->name.data, tie->name.size);

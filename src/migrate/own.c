@@ -2,6 +2,7 @@
  * ledger says why. */
 #include "migrate/place.h"
 
+#include "migrate/layout.h"
 #include "migrate/torch.h"
 
 typedef ckpt__placing placement;
@@ -132,4 +133,24 @@ ckpt_status ckpt__own_resolved(placement *p, size_t i)
         status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "resolved", t->info.name, p->err,
                                       "a conjugate or negated view: written as its values");
     return status;
+}
+
+/* What a layout has made as another name of a tensor, and was put together like it, has its bytes: the file has them once. */
+ckpt_status ckpt__own_tied(placement *p, size_t i)
+{
+    const ckpt__followed *f = p->m->followed;
+    const ckpt__index *x = p->m->index;
+    size_t k = 0;
+    while (f && k < f->tie_count && f->ties[k].made != i)
+        k++;
+    if (!f || k == f->tie_count || ckpt__stays_behind(p->m, f->ties[k].of))
+        return CKPT_OK;
+    const ckpt__tensor *one = &x->tensors[f->ties[k].of], *other = &x->tensors[i];
+    const ckpt__own own = (ckpt__own)p->m->ledger.rows[i].own;
+    if (own == CKPT__OWN_NONE || p->m->ledger.rows[f->ties[k].of].own != own || !one->whole || !other->whole ||
+        one->info.dtype != other->info.dtype)
+        return CKPT_OK;
+    if ((one->info.device.data || other->info.device.data) && !ckpt__str_equal(one->info.device, other->info.device))
+        return CKPT_OK;
+    return set_view(p, i, one->storage, own);
 }

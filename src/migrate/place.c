@@ -167,9 +167,9 @@ static ckpt_status each_row(placement *p, ckpt_status (*row)(placement *p, size_
 /* When the names and tags of all rows are known: one column after the other. */
 static ckpt_status finish_rows(placement *p)
 {
-    ckpt_status (*const rows[])(placement * p, size_t tensor) = {
-        ckpt__own_merged,   ckpt__own_cast,     ckpt__own_cut, ckpt__own_strided,
-        ckpt__own_resolved, ckpt__place_float4, choose_row};
+    ckpt_status (*const rows[])(placement * p, size_t tensor) = {ckpt__own_merged,   ckpt__own_cast,     ckpt__own_cut,
+                                                                 ckpt__own_strided,  ckpt__own_resolved, ckpt__own_tied,
+                                                                 ckpt__place_float4, choose_row};
     ckpt__migration *m = p->m;
     m->chosen = calloc(m->from->tensor_count + 1, sizeof *m->chosen);
     ckpt_status status = m->chosen ? CKPT_OK : ckpt__migration_no_memory(p->err);

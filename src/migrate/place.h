@@ -33,6 +33,7 @@ ckpt_status ckpt__own_cast(ckpt__placing *p, size_t tensor); /* once names and t
 ckpt_status ckpt__own_cut(ckpt__placing *p, size_t tensor);
 ckpt_status ckpt__own_strided(ckpt__placing *p, size_t tensor);
 ckpt_status ckpt__own_resolved(ckpt__placing *p, size_t tensor);
+ckpt_status ckpt__own_tied(ckpt__placing *p, size_t tensor);
 
 /* ---- float4.c */
 

@@ -13,6 +13,7 @@
 #include "anatomy/rank_state.h"
 #include "engine/stream.h"
 #include "format/table.h"
+#include "migrate/layout.h"
 
 typedef ckpt__llmc_target target;
 
@@ -109,22 +110,29 @@ static ckpt_status place_tensors(target *t)
 
 /* ---- the model */
 
-/* A setting of the model that no shape tells: among the values, or in the settings of transformers. */
-static ckpt_status find_setting(const target *t, const char *key, const char *in_config, int64_t *out)
+/* A setting of the model that no shape tells: among the values, in the settings of transformers, or a variable of the layout. */
+static ckpt_status find_setting(const target *t, const char *key, const char *in_config, const char *var, int64_t *out)
 {
+    char unused[200];
+    int64_t laid = 0;
+    if (t->m->followed && !ckpt__layout_value(t->m->followed->match, ckpt__s(var), &laid, unused, sizeof unused))
+        laid = 0;
     const ckpt_value *root = t->m->from->root, *v = ckpt__at(ckpt__at(root, "config.json"), in_config);
-    if (ckpt__llmc_number(t, key, out))
-        return CKPT_OK;
     v = v ? v : ckpt__at(ckpt__at(root, "config"), in_config);
-    if (v && v->kind == CKPT_V_INT) {
-        *out = v->integer;
+    const bool said = ckpt__llmc_number(t, key, out) || (v && v->kind == CKPT_V_INT && (*out = v->integer, true));
+    if (said && laid && *out != laid)
+        return ckpt__fail(t->err, CKPT_E_MISMATCH, t->m->src,
+                          "its %s is %lld, and the layout's variable %s is %lld: they are to be the same", key,
+                          (long long)*out, var, (long long)laid);
+    if (!said && laid)
+        *out = laid;
+    if (said || laid)
         return CKPT_OK;
-    }
     return ckpt__fail(
         t->err, CKPT_E_UNSUPPORTED, t->m->src,
         "llm.c's header asks for %s, which no tensor tells: the checkpoint has neither a value '%s' nor a "
-        "config.json with '%s'",
-        key, key, in_config);
+        "config.json with '%s', nor says a layout its variable %s (--var %s=N)",
+        key, key, in_config, var, var);
 }
 
 static ckpt_status lacks_tensor(const target *t, const char *name)
@@ -155,9 +163,9 @@ static ckpt_status measure(target *t)
     model->max_t = wpe->shape[0];
     model->layers = ln->shape[0];
     model->dtype = wte->dtype;
-    ckpt_status status = find_setting(t, "vocab_size", "vocab_size", &model->vocab);
+    ckpt_status status = find_setting(t, "vocab_size", "vocab_size", "vocab", &model->vocab);
     if (status == CKPT_OK)
-        status = find_setting(t, "num_heads", "n_head", &model->heads);
+        status = find_setting(t, "num_heads", "n_head", "heads", &model->heads);
     if (status == CKPT_OK)
         status = ckpt__llmc_check_sizes(model, "it", t->m->src, t->err);
     if (status == CKPT_OK && !ckpt__llmc_numel(model, &model->numel))

@@ -4,12 +4,17 @@
 A reader of these files alone (written after what gpt2_build_from_checkpoint and load_state read) puts the ranks' parts together. What it
 has is what torch has, bit by bit, and the training goes on from it with the losses of the run that went on, to the bit. Weights of
 bfloat16 with masters are written and read likewise. Where the variable LLMC is a folder with llm.c, its train_gpt2.c reads the model's file
-on the CPU, and its loss is that of torch (6 digits: it sums in another order).
+on the CPU, and its loss and logits are those of torch (1e-5: it sums in another order).
+
+By the layout gpt2-llmc a GPT-2 of transformers goes there and back: what the files hold is what torch makes of its tensors, the logits are
+those of transformers, and a training that comes back goes on with the losses of the one that went on, to the bit.
 
 usage: to_llmc.py CKPT-INSPECT CKPT-MIGRATE   [-v]
 """
+import contextlib
 import copy
 import os
+import shutil
 import struct
 
 import checks
@@ -22,6 +27,7 @@ except ImportError as e:
     checks.skip(f"torch is not installed ({e})")
 
 INSPECT, MIGRATE = checks.commands(__doc__, 2)
+os.environ["CKPT_LAYOUTS"] = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "layouts")
 NAMES = "wte wpe ln1w ln1b qkvw qkvb attprojw attprojb ln2w ln2b fcw fcb fcprojw fcprojb lnfw lnfb".split()
 T, V, PADDED, L, H, C, STEPS, AFTER = 16, 61, 64, 2, 2, 16, 3, 4
 SHAPES = dict(zip(NAMES, [(PADDED, C), (T, C), (L, C), (L, C), (L, 3 * C, C), (L, 3 * C), (L, C, C), (L, C), (L, C), (L, C), (L, 4 * C, C),
@@ -133,7 +139,7 @@ int main(int argc, char **argv)
     GPT2 model;
     int ids[2 * (%(T)d + 1)], in[2 * %(T)d], out[2 * %(T)d];
     FILE *f = fopen(argv[2], "rb");
-    if (argc != 3 || !f || fread(ids, sizeof ids, 1, f) != 1)
+    if (argc != 4 || !f || fread(ids, sizeof ids, 1, f) != 1)
         return 1;
     for (int b = 0; b < 2; b++)
         for (int t = 0; t < %(T)d; t++) {
@@ -143,25 +149,141 @@ int main(int argc, char **argv)
     gpt2_build_from_checkpoint(&model, argv[1]);
     gpt2_forward(&model, in, out, 2, %(T)d);
     printf("LOSS %%.7f\n", model.mean_loss);
-    return 0;
+    f = fopen(argv[3], "wb");
+    return !f || fwrite(model.acts.logits, 4, 2 * %(T)d * (size_t)model.config.padded_vocab_size, f) == 0 || fclose(f) != 0;
 }
 """
 
 
-def ask_llmc(model, p):
+def ask_llmc(model, ids, loss, logits=None):
+    """Its loss of the batch, and its logits, are those."""
     folder = os.environ.get("LLMC")
     if not folder:
-        print("llm.c is not run: LLMC is not set")
+        print(f"llm.c is not asked for {model}: LLMC is not set")
         return
-    loss, ids = loss_of(p, 77)
     with open("ids", "wb") as f:
         f.write(struct.pack(f"<{ids.numel()}i", *ids.reshape(-1).tolist()))
     with open("main.c", "w") as f:
-        f.write(MAIN % dict(T=T))
-    built = checks.run("cc", "-O1", "-w", f"-I{folder}", "main.c", "-lm", "-o", "llmc")
-    said = checks.run("./llmc", model, "ids") if built.returncode == 0 else built
+        f.write(MAIN % dict(T=ids.shape[1] - 1))
+    built = checks.run("cc", "-O2", "-w", f"-I{folder}", "main.c", "-lm", "-o", "llmc")
+    said = checks.run("./llmc", model, "ids", "logits") if built.returncode == 0 else built
     own = [line.split()[1] for line in said.stdout.splitlines() if line.startswith("LOSS")]
-    check(f"train_gpt2.c reads {model}: the same loss", own and abs(float(own[0]) - loss.item()) < 1e-5, f"{own} {loss.item()} {said.stderr}")
+    check(f"train_gpt2.c reads {model}: the same loss", own and abs(float(own[0]) - loss) < 1e-5, f"{own} {loss} {said.stderr}")
+    if own and logits is not None:
+        with open("logits", "rb") as f:
+            got = torch.frombuffer(bytearray(f.read()), dtype=torch.float32).reshape(2, ids.shape[1] - 1, -1)[..., :logits.shape[-1]]
+        check(f"train_gpt2.c reads {model}: the same logits", (got - logits).abs().max() < 1e-5, (got - logits).abs().max())
+
+
+# ---- a GPT-2 of transformers
+
+TURNED = dict(qkvw="attn.c_attn", attprojw="attn.c_proj", fcw="mlp.c_fc", fcprojw="mlp.c_proj")
+OTHERS = dict(ln1w="ln_1.weight", ln1b="ln_1.bias", qkvb="attn.c_attn.bias", attprojb="attn.c_proj.bias", ln2w="ln_2.weight", ln2b="ln_2.bias", fcb="mlp.c_fc.bias", fcprojb="mlp.c_proj.bias")
+
+
+def as_llmc(hf):
+    """{name of llm.c: tensor} of {name of transformers: tensor}."""
+    out = {n: torch.stack([hf[f"transformer.h.{i}.{part}.weight"].T for i in range(L)]) for n, part in TURNED.items()}
+    out |= {n: torch.stack([hf[f"transformer.h.{i}.{part}"] for i in range(L)]) for n, part in OTHERS.items()}
+    out["wte"] = torch.cat([hf["transformer.wte.weight"], torch.zeros(PADDED - V, C)])
+    return out | dict(wpe=hf["transformer.wpe.weight"], lnfw=hf["transformer.ln_f.weight"], lnfb=hf["transformer.ln_f.bias"])
+
+
+def batch_of(step):
+    return torch.randint(0, V, (2, T + 1), generator=torch.Generator().manual_seed(step))
+
+
+def steps_of(model, opt, begin, count):
+    losses = []
+    for step in range(begin, begin + count):
+        ids = batch_of(step)
+        opt.zero_grad()
+        loss = F.cross_entropy(model(ids[:, :-1]).logits.reshape(-1, V), ids[:, 1:].reshape(-1))
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
+def gpt2(transformers, seed):
+    torch.manual_seed(seed)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=V, n_positions=T, n_embd=C, n_layer=L, n_head=H, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p) * 0.1)
+    named = dict(model.named_parameters())
+    groups = [dict(params=[p for p in named.values() if (p.dim() > 1) == decays], param_names=[n for n, p in named.items() if (p.dim() > 1) == decays], weight_decay=0.1 * decays)
+              for decays in (True, False)]
+    return model, torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95))
+
+
+def of_transformers():
+    try:
+        with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+            import transformers
+    except ImportError as e:
+        print(f"transformers is not installed: its GPT-2 is not tried ({e})")
+        return
+    model, opt = gpt2(transformers, 5)
+    steps_of(model, opt, 0, STEPS)
+    names = {p: n for n, p in model.named_parameters()}
+    weights = {n: t.clone() for n, t in model.state_dict().items()}
+    moments = {k: {names[p]: s[k].clone() for p, s in opt.state.items()} for k in ("exp_avg", "exp_avg_sq")}
+    with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        model.save_pretrained("gpt2")
+    torch.save(dict(model=model.state_dict(), optimizer=opt.state_dict(), step=STEPS, num_heads=H), "gpt2.pt")     # the head is there, in the bytes of wte
+    ids = batch_of(77)
+    with torch.no_grad():
+        logits = model(ids[:, :-1]).logits
+    loss = F.cross_entropy(logits.reshape(-1, V), ids[:, 1:].reshape(-1)).item()
+    went_on = steps_of(model, opt, STEPS, AFTER)
+
+    there = ("--layout", "gpt2-llmc", "--var", f"padded={PADDED}", "--to", "llmc")
+    back = ("--layout", "gpt2-llmc", "--var", f"vocab={V}")
+    done = checks.run(MIGRATE, *there, "--weights-only", "--verify", "gpt2", "gpt2.bin")
+    if check("a directory of transformers: its weights alone", done.returncode == 0, done.stderr):
+        model_ = read_model("gpt2.bin")
+        want = as_llmc(weights)
+        check("a directory of transformers: what torch makes of its tensors", all(same(model_[n], want[n]) for n in NAMES), [n for n in NAMES if not same(model_[n], want[n])])
+        check("a directory of transformers: the loss", abs(loss_of(model_, 77)[0].item() - loss) < 1e-5, loss)
+        ask_llmc("gpt2.bin", ids, loss, logits)
+    done = checks.run(MIGRATE, *back, "--to", "hf", "--lossy", "--verify", "gpt2.bin", "gpt2-back")
+    if check("and back", done.returncode == 0, done.stderr):
+        shutil.copy("gpt2/config.json", "gpt2-back")
+        with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+            again = transformers.GPT2LMHeadModel.from_pretrained("gpt2-back").eval()
+        with torch.no_grad():
+            check("and back: the logits are those of before", torch.equal(again(ids[:, :-1]).logits, logits))
+        check("and back: the weights", all(same(t, weights[n]) for n, t in again.state_dict().items()) and again.state_dict().keys() == weights.keys())
+
+    done = checks.run(MIGRATE, *there, "--rank-state", "drop", "--world", 2, "--lossy", "--verify", "gpt2.pt", "gpt2-llmc")
+    if not check("a training of transformers", done.returncode == 0, done.stderr):
+        return
+    status, doc = checks.ask(MIGRATE, "--json", "--dry-run", *there, "--weights-only", "gpt2.pt", "unused.bin")
+    check("a training of transformers: that its head is tied is said", status == 0 and "layout-tied" in {f["code"] for f in doc["findings"]}, doc)
+    states, _ = read_states("gpt2-llmc", 2, True, 0)
+    for kind, key in (("m", "exp_avg"), ("v", "exp_avg_sq")):
+        want = as_llmc(moments[key])
+        check(f"a training of transformers: {key}", all(same(states[kind][n], want[n]) for n in NAMES), [n for n in NAMES if not same(states[kind][n], want[n])])
+    check("a training of transformers: the model", open(f"gpt2-llmc/model_{STEPS:08d}.bin", "rb").read() == open("gpt2.bin", "rb").read())
+    done = checks.run(MIGRATE, *back, "--to", "torch", "--lossy", "--verify", "gpt2-llmc", "gpt2-back.pt")
+    if check("a training that comes back", done.returncode == 0, done.stderr):
+        got = torch.load("gpt2-back.pt", weights_only=True)
+        other, opt = gpt2(transformers, 6)
+        other.load_state_dict(got["model"])
+        ours = dict(zip(got["optimizer"]["param_groups"][0]["param_names"], got["optimizer"]["param_groups"][0]["params"]))
+        own = opt.state_dict()
+        own["state"] = {i: got["optimizer"]["state"][ours[n]] for g in own["param_groups"] for i, n in zip(g["params"], g["param_names"])}
+        opt.load_state_dict(own)
+        check("a training that comes back: it goes on with the same losses", steps_of(other, opt, STEPS, AFTER) == went_on, went_on)
+        check("a training that comes back: the head is tied", got["model"]["lm_head.weight"].data_ptr() == got["model"]["transformer.wte.weight"].data_ptr())
+    apart = dict(weights, **{"lm_head.weight": weights["transformer.wte.weight"] + 1})
+    torch.save(dict(model=apart, num_heads=H), "apart.pt")
+    torch.save(dict(model=dict(weights, **{"lm_head.weight": weights["transformer.wte.weight"].clone()}), num_heads=H), "copied.pt")
+    done = checks.run(MIGRATE, *there, "--weights-only", "apart.pt", "no.bin")
+    check("a head of its own is refused", done.returncode == 2 and "lm_head.weight" in done.stderr and not os.path.exists("no.bin"), done.stderr)
+    done = checks.run(MIGRATE, *there, "--weights-only", "copied.pt", "copied.bin")
+    check("a head that has the same elements elsewhere is the same", done.returncode == 0 and open("copied.bin", "rb").read() == open("gpt2.bin", "rb").read(), done.stderr)
 
 
 # ---- all of it
@@ -213,7 +335,10 @@ def main():
     with section("llm.c"):
         done = checks.run(MIGRATE, "--to", "llmc", "--weights-only", "torch.pt", "model.bin")
         check("the weights alone", done.returncode == 0 and open("model.bin", "rb").read() == open(f"of-1/model_{STEPS:08d}.bin", "rb").read(), done.stderr)
-        ask_llmc("model.bin", weights)
+        loss, ids = loss_of(weights, 77)
+        ask_llmc("model.bin", ids, loss.item())
+    with section("transformers"):
+        of_transformers()
     checks.finish()
 
 

@@ -11,22 +11,23 @@ enum { TENSORS = 4, ROWS = 16384, WIDTH = 64 };
 static ckpt_error err = CKPT_ERROR_INIT;
 static const size_t bytes = (size_t)TENSORS * ROWS * WIDTH * 4;
 
-static void save(const char *path)
+static void save_rows(const char *path, int64_t rows)
 {
-    float *memory = malloc(bytes);
+    const size_t each = (size_t)rows * WIDTH * 4;
+    float *memory = malloc(TENSORS * each);
     ckpt_arena_entry entries[TENSORS];
     char names[TENSORS][20];
-    const int64_t shape[] = {ROWS, WIDTH};
+    const int64_t shape[] = {rows, WIDTH};
     ck_assert_ptr_nonnull(memory);
-    for (size_t i = 0; i < bytes / 4; i++)
+    for (size_t i = 0; i < TENSORS * each / 4; i++)
         memory[i] = (float)i;
     for (size_t i = 0; i < TENSORS; i++) {
         snprintf(names[i], sizeof names[i], "layers.%zu.weight", i);
-        entries[i] = (ckpt_arena_entry){names[i], (uint64_t)i * ROWS * WIDTH * 4, 2, shape};
+        entries[i] = (ckpt_arena_entry){names[i], i * each, 2, shape};
     }
     ckpt_arena_desc arena = CKPT_ARENA_DESC_INIT;
     arena.data = memory;
-    arena.nbytes = bytes;
+    arena.nbytes = TENSORS * each;
     arena.dtype = CKPT_F32;
     arena.role = CKPT_ROLE_PARAM;
     int64_t step = 20;
@@ -37,6 +38,11 @@ static void save(const char *path)
     ck_assert_msg(ckpt_save(s, path, NULL, &err) >= 0, "%s", err.message);
     ckpt_state_free(s);
     free(memory);
+}
+
+static void save(const char *path)
+{
+    save_rows(path, ROWS);
 }
 
 static void migrate(const char *from, const char *to, uint32_t world, ckpt_migrate_options o, ckpt_report *r)
@@ -95,7 +101,7 @@ static const char *const all[] = {"*"};
 /* More ranks than files are written by turns otherwise; --verify reads the source once more. */
 START_TEST(a_run_of_any_ranks_reads_once)
 {
-    static const uint32_t worlds[] = {1, 2, 5, 16};
+    static const uint32_t worlds[] = {1, 2, 9};
     save("a.safetensors");
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
         char name[40], command[200];
@@ -131,9 +137,10 @@ static void expect_rows(const char *run, int64_t n)
             ck_assert_int_eq(ckpt_reader_find(reader, name, strlen(name), &at, &err), CKPT_OK);
             ck_assert_int_eq(ckpt_reader_tensor(reader, at)->shape[0], end - begin);
             ck_assert_int_eq(ckpt_reader_read(reader, at, rows, ckpt_reader_tensor(reader, at)->nbytes, &err), CKPT_OK);
-            for (int64_t k = 0; k < (end - begin) * WIDTH; k++)
-                ck_assert_msg(rows[k] == (float)((i * ROWS + begin) * WIDTH + k), "%s: %s: %lld", path, name,
-                              (long long)k);
+            int64_t k = 0;
+            while (k < (end - begin) * WIDTH && rows[k] == (float)((i * ROWS + begin) * WIDTH + k))
+                k++;
+            ck_assert_msg(k == (end - begin) * WIDTH, "%s: %s: %lld", path, name, (long long)k);
             ckpt_reader_close(reader);
         }
     free(rows);
@@ -174,7 +181,7 @@ START_TEST(a_cast_is_counted_once)
     } ways[] = {{"ckpt-run", 1, 0, 1}, {"ckpt-run", 7, 0, 1}, {"ckpt-run", 3, 1, 1}, {"ckpt-run", 9, 1, 3},
                 {"dcp", 4, 0, 1},      {"dcp", 7, 0, 1},      {"dcp", 10, 0, 3}};
     ckpt_report *first = ckpt_report_new();
-    save("a.safetensors");
+    save_rows("a.safetensors", ROWS / 8);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char name[40];
         ckpt_report *r = i ? ckpt_report_new() : first;
