@@ -9,7 +9,7 @@
  *     0     "random_states_0.pkl"  the root   number of its entry
  *     1     "random_states_1.pkl"  the root   number of its entry
  *
- * A shard of a weight is no rank state, whatever its name, and neither is a flat buffer of an optimizer: the ranks have divided it. */
+ * A shard of a weight, and a flat buffer of an optimizer, are no rank state, whatever their names: the ranks have divided them. */
 #ifndef CKPT_ANATOMY_RANK_STATE_H
 #define CKPT_ANATOMY_RANK_STATE_H
 #include "anatomy/rank_kind.h"

@@ -334,7 +334,7 @@ static ckpt_status check_items(ckpt__laying *l, const ckpt__layout_use *use)
     return CKPT_OK;
 }
 
-/* Bit by bit: one view, or two that have the same elements. */
+/* One view, or two whose elements have one sum (engine/sums.h). */
 static ckpt_status compare(const ckpt__laying *l, size_t a, size_t b, bool *same)
 {
     const ckpt__index *x = l->m->from;

@@ -80,6 +80,47 @@ static ckpt_status check_used(ckpt__ranks *r)
     return status;
 }
 
+/* Do ranks along the axis have parts of something, and not the same? */
+static bool parts_something(const ckpt__ranks *r, size_t axis)
+{
+    const ckpt__layout *layout = r->request->layout;
+    const size_t entries = ckpt__layout_shard_count(layout, r->request->side);
+    bool parts = r->files->stages.there && r->files->stages.axis == axis;
+    for (size_t i = 0; i < r->files->flat_count; i++)
+        parts = parts || r->files->flats[i].axis == axis;
+    for (size_t i = 0; i < entries && !parts; i++) {
+        size_t axes[CKPT__MESH_AXES];
+        uint32_t dims[CKPT__MESH_AXES];
+        const size_t cuts = ckpt__layout_shard_axes(layout, r->request->side, i, axes, dims);
+        for (size_t k = 0; k < cuts; k++)
+            parts = parts || axes[k] == axis;
+    }
+    return parts;
+}
+
+/* The last ranks of an axis may be missing where only the names of the files tell its size. */
+static ckpt_status warn_of_sizes(const ckpt__ranks *r)
+{
+    ckpt__rank_axis axes[CKPT__MESH_AXES];
+    const size_t count = ckpt__layout_axes(r->request->layout, r->request->side, axes);
+    for (size_t i = 0; i < count; i++) {
+        char fix[160];
+        const int n = (int)(axes[i].name.size < 60 ? axes[i].name.size : 60);
+        const long long size = (long long)r->mesh.axes[i].size;
+        if (axes[i].size >= 0 || !parts_something(r, i))
+            continue;
+        snprintf(fix, sizeof fix, "if that is right, say it in the layout: mesh: {%.*s: %lld}", n, axes[i].name.data,
+                 size);
+        if (!ckpt__report_add(
+                r->request->report, CKPT_SEVERITY_WARNING, "ranks-counted", NULL, fix,
+                "the size of %.*s is %lld by the names of the files: if files of later ranks are missing, "
+                "what they have is missing too",
+                n, axes[i].name.data, size))
+            return ckpt__ranks_no_memory(r->err);
+    }
+    return CKPT_OK;
+}
+
 static ckpt_status say(ckpt__ranks *r)
 {
     char mesh[300];
@@ -139,6 +180,8 @@ static ckpt_status work(ckpt__ranks *r)
     if (status == CKPT_OK)
         status = refuse(r);
     r->index->job.ranks = ckpt__rank_mesh_world(&r->mesh);
+    if (status == CKPT_OK)
+        status = warn_of_sizes(r);
     return status == CKPT_OK ? say(r) : status;
 }
 

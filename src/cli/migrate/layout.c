@@ -50,6 +50,8 @@ int layout_find(const cli *c, const char *text, char *path, size_t size)
     if (file || access(path, F_OK) == 0)
         return -1;
     list(folder, all, sizeof all);
-    return cli_usage(c, "--layout %s: there is no such preset in %s; %s%s%s", text, folder, *all ? "there are " : "",
-                     *all ? all : "there is none", "; a file has a slash in its name, or .yaml at its end");
+    return cli_usage(
+        c,
+        "--layout %s: no preset in %s has that name; %s%s; write a file with a slash in its name, or .yaml at its end",
+        text, folder, *all ? "there are " : "there is none", all);
 }

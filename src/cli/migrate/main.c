@@ -352,6 +352,7 @@ static bool is_deed(const job *b, const ckpt_finding *f)
                                         "step-made",
                                         "one-rank",
                                         "adapter",
+                                        "ranks",
                                         "rank-state",
                                         "weights-from-masters",
                                         "journal-resumed",

@@ -123,6 +123,13 @@ START_TEST(files)
     training t = plain();
     const char *text = written(&t);
     good(text);
+    ck_assert_ptr_null(ckpt_report_find(report, "ranks-counted", NULL));
+    good(with(text, "dp: 2", "dp: files")); /* replicas: none of them is missed */
+    ck_assert_ptr_null(ckpt_report_find(report, "ranks-counted", NULL));
+    good(with(text, "tp: 2", "tp: files"));
+    const ckpt_finding *counted = ckpt_report_find(report, "ranks-counted", NULL);
+    ck_assert(counted && counted->severity == CKPT_SEVERITY_WARNING && strstr(counted->message, "tp is 2") &&
+              strstr(counted->fix, "mesh: {tp: 2}"));
     rename(at("run/all_0/dp1_tp_00.pt"), at("run/all_0/dp2_tp_00.pt"));
     refused(
         text,
