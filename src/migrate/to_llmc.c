@@ -119,7 +119,11 @@ static ckpt_status find_setting(const target *t, const char *key, const char *in
         laid = 0;
     const ckpt_value *root = t->m->from->root, *v = ckpt__at(ckpt__at(root, "config.json"), in_config);
     v = v ? v : ckpt__at(ckpt__at(root, "config"), in_config);
-    const bool said = ckpt__llmc_number(t, key, out) || (v && v->kind == CKPT_V_INT && (*out = v->integer, true));
+    bool said = ckpt__llmc_number(t, key, out);
+    if (!said && v && v->kind == CKPT_V_INT) {
+        *out = v->integer;
+        said = true;
+    }
     if (said && laid && *out != laid)
         return ckpt__fail(t->err, CKPT_E_MISMATCH, t->m->src,
                           "its %s is %lld, and the layout's variable %s is %lld: they are to be the same", key,
@@ -131,7 +135,7 @@ static ckpt_status find_setting(const target *t, const char *key, const char *in
     return ckpt__fail(
         t->err, CKPT_E_UNSUPPORTED, t->m->src,
         "llm.c's header asks for %s, which no tensor tells: the checkpoint has neither a value '%s' nor a "
-        "config.json with '%s', nor says a layout its variable %s (--var %s=N)",
+        "config.json with '%s', and no layout gives its variable %s (--var %s=N)",
         key, key, in_config, var, var);
 }
 
