@@ -48,6 +48,13 @@ def run(*command, timeout=300):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout)
 
 
+def ends(what, status, *command):
+    """Runs a command that is to end with that status. All that it said."""
+    done = run(*command)
+    check(f"{what}: it ends with {status}", done.returncode == status, done.stdout + done.stderr)
+    return done.stdout + done.stderr
+
+
 def ask(*command):
     """(exit status, the JSON document)."""
     done = run(*command)
