@@ -452,56 +452,48 @@ def write(path, text):
     return path
 
 
+def trained_and_resumed(top, name, axes, files, ranks, flat=False):
+    """(the folder of the files, the layout's text)"""
+    folder, out = os.path.join(top, f"{name}-4"), os.path.join(top, name)
+    want = train(folder, axes, files, flat)
+    text = f"layout: 1\nsides: [mine]\nranks:\n  mine:{ranks}{SHARD}"
+    resumes(folder, write(out + ".yaml", text), want, out)
+    return folder, text
+
+
+def refused(top, folder, text):
+    return migrate("--layout", write(os.path.join(top, "wrong.yaml"), text), "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+
+
 def data_parallel(top):
-    folder = os.path.join(top, "step-4")
-    want = train(folder, {"dp": 2, "tp": 2}, "rank_{dp}_{tp}.pt")
-    layout = write(os.path.join(top, "data.yaml"), f"""layout: 1
-sides: [mine]
-ranks:
-  mine:
-    mesh: {{dp: files, tp: files}}
-    files: rank_<dp>_<tp>.pt{SHARD}""")
-    resumes(folder, layout, want, os.path.join(top, "data"))
+    trained_and_resumed(top, "data", {"dp": 2, "tp": 2}, "rank_{dp}_{tp}.pt", """
+    mesh: {dp: files, tp: files}
+    files: rank_<dp>_<tp>.pt""")
 
 
 def pipeline(top):
-    folder = os.path.join(top, "pipeline-4")
-    want = train(folder, {"pp": 2, "tp": 2}, "s{pp}_mp_{tp:02}.pt")
-    layout = write(os.path.join(top, "pipeline.yaml"), f"""layout: 1
-sides: [mine]
-ranks:
-  mine:
-    mesh: {{pp: 2, tp: 2}}
+    folder, text = trained_and_resumed(top, "pipeline", {"pp": 2, "tp": 2}, "s{pp}_mp_{tp:02}.pt", """
+    mesh: {pp: 2, tp: 2}
     files: s<pp>_mp_<tp:02>.pt
-    stages: {{axis: pp, local: true, layers: "layers.<i>.<r:rest>"}}{SHARD}""")
-    resumes(folder, layout, want, os.path.join(top, "pipeline"))
-    text = open(layout).read()
-    wrong = write(os.path.join(top, "wrong.yaml"), text.replace(', local: true, layers: "layers.<i>.<r:rest>"', ""))
-    said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+    stages: {axis: pp, local: true, layers: "layers.<i>.<r:rest>"}""")
+    said = refused(top, folder, text.replace(', local: true, layers: "layers.<i>.<r:rest>"', ""))
     check("layers that are numbered from 0 in each stage", "'local: true'" in said and "layers.0.norm.weight" in said and "shared" in said, said)
 
 
 def flat_buffers(top):
-    folder = os.path.join(top, "flat-4")
-    want = train(folder, {"dp": 2, "tp": 2}, "{dp}_{tp}.pt", flat=True)
-    layout = write(os.path.join(top, "flat.yaml"), f"""layout: 1
-sides: [mine]
-ranks:
-  mine:
-    mesh: {{dp: 2, tp: 2}}
+    folder, text = trained_and_resumed(top, "flat", {"dp": 2, "tp": 2}, "{dp}_{tp}.pt", """
+    mesh: {dp: 2, tp: 2}
     files: <dp>_<tp>.pt
     flat:
     - axis: dp
       in: optim
-      buffers: {{exp_avg: optim.state.0.exp_avg, exp_avg_sq: optim.state.0.exp_avg_sq}}
+      buffers: {exp_avg: optim.state.0.exp_avg, exp_avg_sq: optim.state.0.exp_avg_sq}
       step: optim.state.0.step
       group: optim.param_groups.0
       order: model
       align: 8
-      multiple: 4{SHARD}""")
-    resumes(folder, layout, want, os.path.join(top, "flat"))
-    wrong = write(os.path.join(top, "wrong.yaml"), open(layout).read().replace("align: 8", "align: 1"))
-    said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+      multiple: 4""", flat=True)
+    said = refused(top, folder, text.replace("align: 8", "align: 1"))
     check("another alignment", "the order or the padding is another one" in said, said)
 
 
