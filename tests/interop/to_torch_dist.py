@@ -89,11 +89,11 @@ def losses(case, chunks, opt, sched):
 
 
 def load(case, folder):
-    """(live tensors, losses) of a run that goes on from there; the optimizer has states to load into."""
+    """(live tensors, losses) of a run that goes on from there; the optimizer has states to load into, and none of what it has is what is loaded."""
     from megatron.core import dist_checkpointing, parallel_state as ps
     chunks, opt, sched = peer.build(case)
     try:
-        peer.train(case, chunks, opt, sched)
+        peer.train(case, chunks, opt, sched, "another")
         state = dist_checkpointing.load(peer.sharded(case, chunks, opt, sched, True), folder)
         peer.gpt_of(chunks[0]).load_state_dict(state["model"], strict=False)
         opt.load_state_dict(state["optimizer"])
@@ -140,6 +140,7 @@ def same_tensors(what, a, b):
 
 
 def same_live(what, got, truth):
+    check(f"{what}: the names", truth and got.keys() == truth.keys(), sorted(got.keys() ^ truth.keys()))
     for name, kinds in truth.items():
         for kind, t in kinds.items():
             now = got.get(name, {}).get(kind)
