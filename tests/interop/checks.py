@@ -34,8 +34,9 @@ def section(what):
         check(what, False, f"{type(e).__name__}: {e}")
 
 
-def finish():
-    print(f"{passed} passed, {failed} failed")
+def finish(not_run=0):
+    """not_run: of how much a line "not run ..." has said that it is not there to be tried."""
+    print(f"{passed} passed, {failed} failed" + (f", {not_run} skipped" if not_run else ""))
     sys.exit(1 if failed else 0)
 
 
@@ -46,6 +47,13 @@ def skip(why):
 
 def run(*command, timeout=300):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout)
+
+
+def ends(what, status, *command):
+    """Runs a command that is to end with that status. All that it said."""
+    done = run(*command)
+    check(f"{what}: it ends with {status}", done.returncode == status, done.stdout + done.stderr)
+    return done.stdout + done.stderr
 
 
 def ask(*command):
@@ -93,6 +101,22 @@ def claimed(tag):
         yield
     finally:
         torch.serialization.location_tag = old
+
+
+def differs(a, b, path=""):
+    """Where b is not what a is: types, keys and their order, values, and of tensors the bytes."""
+    import torch
+    if type(a) is not type(b):
+        return [f"{path}: {a!r}, not {b!r}"]
+    if isinstance(a, dict):
+        out = [] if list(a) == list(b) else [f"{path}: {list(b)}, not {list(a)}"]
+        return out + [x for k in a if k in b for x in differs(a[k], b[k], f"{path}.{k}")]
+    if isinstance(a, (list, tuple)):
+        out = [] if len(a) == len(b) else [f"{path}: {len(b)}, not {len(a)}"]
+        return out + [x for i, (p, q) in enumerate(zip(a, b)) for x in differs(p, q, f"{path}.{i}")]
+    if torch.is_tensor(a):
+        return [] if (a.dtype, a.shape, a.device) == (b.dtype, b.shape, b.device) and torch.equal(a, b) else [f"{path}: another tensor"]
+    return [] if a == b else [f"{path}: {b!r}, not {a!r}"]
 
 
 def crc(tensor):

@@ -5,36 +5,26 @@ program does has the same logits and takes the same next steps, with the moments
 torchtitan's rotary embedding turns neighbours, and transformers' the halves of a head: Pairs is the former, with torchtitan's names. Where
 torchtitan is installed, its own converter has to agree. nanoGPT is Linear, where transformers has Conv1D.
 
-usage: layouts.py CKPT-INSPECT CKPT-MIGRATE
+usage: layouts.py CKPT-INSPECT CKPT-MIGRATE   [-v]
 """
 import ast
 import importlib.util
 import os
-import subprocess
-import sys
-import tempfile
+
+import checks
+from checks import check, section
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-MIGRATE = os.path.abspath(sys.argv[2])
+INSPECT, MIGRATE = checks.commands(__doc__, 2)
 os.environ["CKPT_LAYOUTS"] = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")), "layouts")
-checks = 0
-
-
-def check(good, what):
-    global checks
-    checks += 1
-    if not good:
-        sys.exit(f"not ok: {what}")
 
 
 def migrate(*args, status=0):
-    r = subprocess.run([MIGRATE, "--force", *args], capture_output=True, text=True)
-    check(r.returncode == status, f"{args}: {r.returncode}\n{r.stdout}{r.stderr}")
-    return r.stdout + r.stderr
+    return checks.ends(" ".join(args), status, MIGRATE, "--force", *args)
 
 
 class Pairs(nn.Module):
@@ -47,9 +37,9 @@ class Pairs(nn.Module):
         self.params = nn.ParameterList([nn.Parameter(like[n].clone()) for n in self.names])
 
     def load(self, weights):
-        check(set(weights) == set(self.names), f"names: {set(weights) ^ set(self.names)}")
+        check("the names", set(weights) == set(self.names), set(weights) ^ set(self.names))
         for n, p in zip(self.names, self.params):
-            check(p.shape == weights[n].shape, n)
+            check(f"the shape of {n}", p.shape == weights[n].shape, weights[n].shape)
             p.data.copy_(weights[n])
 
     def turned(self, x):
@@ -130,17 +120,30 @@ def adamw(model):
     return torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 
-def save(model, opt, path):
-    torch.save({"model": model.state_dict(), "optimizer": opt.state_dict(), "step": 3}, path)
+def trained(model, config, seed, path):
+    """(the model, its optimizer) behind three steps, which are in that file, too."""
+    torch.manual_seed(seed)
+    m = model(config)
+    opt = adamw(m)
+    steps(m, opt, 3, seed + 1)
+    torch.save({"model": m.state_dict(), "optimizer": opt.state_dict(), "step": 3}, path)
+    return m, opt
 
 
 def same_state(a, b, what):
-    check(a["model"].keys() == b["model"].keys(), what)
+    check(f"{what}: the names", a["model"].keys() == b["model"].keys(), a["model"].keys() ^ b["model"].keys())
     for k in a["model"]:
-        check(torch.equal(a["model"][k], b["model"][k]), f"{what}: {k}")
-    for i, s in a["optimizer"]["state"].items():
+        check(f"{what}: {k}", torch.equal(a["model"][k], b["model"][k]))
+    one, other = a["optimizer"]["state"], b["optimizer"]["state"]
+    names = {i: n for g in b["optimizer"]["param_groups"] for i, n in zip(g["params"], g["param_names"], strict=True)}
+    masters = [s.pop("master") for i, s in other.items() if "master" in s and torch.equal(s["master"], b["model"][names[i]])]    # as DeepSpeed has them
+    held = [{i: sorted(s) for i, s in x.items()} for x in (one, other)]
+    check(f"{what}: the states", one and held[0] == held[1] and len(masters) in (0, len(one)), held)
+    for i, s in one.items():
         for k, v in s.items():
-            check(torch.equal(v, b["optimizer"]["state"][i][k]), f"{what}: state {i} {k}")
+            check(f"{what}: state {i} {k}", torch.equal(v, other[i][k]))
+    groups = [[{k: g.get(k) for k in own} for own, g in zip(a["optimizer"]["param_groups"], x["optimizer"]["param_groups"], strict=True)] for x in (a, b)]
+    check(f"{what}: the groups", groups[0] == groups[1], groups)
 
 
 def ordered(optimizer, names):
@@ -155,10 +158,10 @@ def next_steps(there, here, here_opt, there_opt, what):
     ids = torch.randint(0, 96, (2, 12), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         diff = (there(ids) - here(ids).logits).abs().max().item()
-    check(diff < 1e-5, f"{what}: logits differ by {diff}")
+    check(f"{what}: the logits", diff < 1e-5, diff)
     a, b = steps(here, here_opt, 4, 9), steps(there, there_opt, 4, 9)
-    check(max(abs(x - y) for x, y in zip(a, b)) < 2e-5, f"{what}: losses {a} and {b}")
-    check(a[-1] != a[0], f"{what}: nothing was learned")
+    check(f"{what}: the losses", max(abs(x - y) for x, y in zip(a, b)) < 2e-5, f"{a} and {b}")
+    check(f"{what}: something was learned", a[-1] != a[0], a)
 
 
 def ask_torchtitan(hf, made):
@@ -183,23 +186,19 @@ def ask_torchtitan(hf, made):
         for key, heads in (("q_proj", 4), ("k_proj", 2)):
             if key in name:
                 value = found["_reverse_permute"](None, value, heads)
-        check(torch.equal(made[want], value), f"torchtitan's own converter: {name}")
+        check(f"torchtitan's own converter: {name}", torch.equal(made[want], value))
         asked += 1
-    check(asked == len(made), "as many tensors as torchtitan has")
+    check("as many tensors as torchtitan has", asked == len(made), f"{asked} {len(made)}")
     print(f"# torchtitan's own converter agrees: {asked} tensors")
 
 
 def llama(d):
     c = LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                     num_key_value_heads=2, tie_word_embeddings=False)
-    torch.manual_seed(1)
-    m = LlamaForCausalLM(c)
-    opt = adamw(m)
-    steps(m, opt, 3, 2)
     hf, titan, back = d + "/hf.pt", d + "/titan.pt", d + "/back.pt"
-    save(m, opt, hf)
+    m, opt = trained(LlamaForCausalLM, c, 1, hf)
     text = migrate("--layout", "llama", "--to", "torch", hf, titan, status=2)
-    check("--var heads=NUMBER" in text, f"what is missing is said: {text}")
+    check("what is missing is said", "--var heads=NUMBER" in text, text)
     layout = ["--layout", "llama", "--var", "heads=4"]
     migrate(*layout, "--verify", "--to", "torch", hf, titan)
     t = torch.load(titan)
@@ -220,12 +219,8 @@ def llama(d):
 def gpt2(d):
     c = GPT2Config(vocab_size=96, n_positions=16, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
                    attn_pdrop=0, bos_token_id=0, eos_token_id=0)
-    torch.manual_seed(2)
-    m = GPT2LMHeadModel(c)
-    opt = adamw(m)
-    steps(m, opt, 3, 3)
     hf, nano, back = d + "/g.pt", d + "/n.pt", d + "/b.pt"
-    save(m, opt, hf)
+    m, opt = trained(GPT2LMHeadModel, c, 2, hf)
     migrate("--layout", "gpt2", "--verify", "--to", "torch", hf, nano)
     t = torch.load(nano)
     there = Nano(c)
@@ -237,7 +232,8 @@ def gpt2(d):
     next_steps(there, m, opt, there_opt, "gpt2")
 
 
-with tempfile.TemporaryDirectory() as folder:
-    llama(folder)
-    gpt2(folder)
-print(f"{checks} passed, 0 failed")
+with checks.scratch() as folder:
+    for one in (llama, gpt2):
+        with section(one.__name__):
+            one(folder)
+checks.finish()

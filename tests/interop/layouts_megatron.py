@@ -176,25 +176,45 @@ def same_files(what, a, b):
 
 # ---------------------------------------------------------------- megatron-core
 
-def build(case):
-    """(the model in its wrapper, its optimizer): as peer.build does, of another configuration."""
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-    from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+def alone(port):
+    """Starts megatron-core in this process alone."""
+    from megatron.core import parallel_state as ps
+    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+    said = os.dup(1), os.dup(2)
+    peer.start(0, 1, port + os.getpid() % 200)                  # it silences megatron-core's processes, and this one has to speak
+    os.dup2(said[0], 1), os.dup2(said[1], 2)
+    ps.initialize_model_parallel(1, 1)
+    model_parallel_cuda_manual_seed(7, force_reset_rng=True)
+
+
+def config_of(case):
     from megatron.core.transformer import TransformerConfig
-    config = TransformerConfig(
+    return TransformerConfig(
         num_layers=LAYERS, hidden_size=DIM, num_attention_heads=HEADS, use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0,
         masked_softmax_fusion=False, bias_activation_fusion=False, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
         attention_softmax_in_fp32=True, params_dtype=torch.float32, **case["config"])
-    spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
-    rotary = config.normalization == "RMSNorm"
-    model = GPTModel(config, spec, vocab_size=case["rows"], max_sequence_length=LENGTH, share_embeddings_and_output_weights=case["tied"],
-                     position_embedding_type="rope" if rotary else "learned_absolute")
+
+
+def wrapped(config, model):
+    """(the model in its wrapper, its optimizer)"""
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     chunk = DistributedDataParallel(config, DistributedDataParallelConfig(overlap_grad_reduce=False, grad_reduce_in_fp32=True), model)
     opt = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=SETTINGS["lr"], weight_decay=DECAY, clip_grad=0.0, params_dtype=torch.float32,
                                                  adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8), [chunk])
     return chunk, opt
+
+
+def build(case):
+    """As peer.build does, of another configuration."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    config = config_of(case)
+    spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+    rotary = config.normalization == "RMSNorm"
+    model = GPTModel(config, spec, vocab_size=case["rows"], max_sequence_length=LENGTH, share_embeddings_and_output_weights=case["tied"],
+                     position_embedding_type="rope" if rotary else "learned_absolute")
+    return wrapped(config, model)
 
 
 def logits_of(chunk, ids):
@@ -219,19 +239,53 @@ def local_name(name):
     return name.replace("self_attention.linear_qkv.layer_norm_", "input_layernorm.").replace("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.")
 
 
-def near(what, there, here):
-    worst = (there[..., :VOCAB] - here).abs().max().item()
-    check(f"{what}: the logits", worst < 1e-5, worst)
+def near(what, there, model, bound=1e-5, seed=5):
+    """Has megatron-core's model the logits of that of transformers?"""
+    with torch.no_grad():
+        ids = batches(seed, 1)[0]
+        here = model(ids).logits
+        worst = (logits_of(there, ids)[..., :VOCAB] - here).abs().max().item()
+    check(f"{what}: the logits", worst < bound, worst)
     if "-v" in sys.argv:
         print(f"# {what}: logits differ by {worst:.1e} at most, of {here.abs().max():.2f}")
+
+
+def set_groups(folder, **more):
+    """As the warning of ckpt-migrate says."""
+    common = torch.load(f"{folder}/common.pt", weights_only=False)
+    for group in common["optimizer"]["param_groups"]:
+        group.update(wd_mult=1.0 if group["weight_decay"] else 0.0, lr_mult=1.0, is_decoupled_lr=False, **more)
+    torch.save(common, f"{folder}/common.pt")
+
+
+def load_dist(plain, chunk, opt, folder):
+    """A torch_dist by megatron-core's own load."""
+    from megatron.core import dist_checkpointing
+    megatron_steps(chunk, opt, 77, 1)                           # the optimizer has states to load into
+    state = dist_checkpointing.load(peer.sharded(plain, [chunk], opt, None, True), folder)
+    peer.gpt_of(chunk).load_state_dict(state["model"], strict=False)
+    opt.load_state_dict(state["optimizer"])
+
+
+def same_live(what, plain, chunk, opt, want):
+    """want: {"" or a kind of moments: {name: tensor}}"""
+    live = peer.live(plain, [chunk], opt)
+    for kind, tensors in want.items():
+        same(f"{what}: {kind or 'weights'}", {n: t[kind] for n, t in live.items()}, {local_name(n): t for n, t in tensors.items()})
+
+
+def next_losses(name, model, opt, chunk, meg_opt):
+    here, there = steps(model, opt, 9, 4), megatron_steps(chunk, meg_opt, 9, 4)
+    worst = max(abs(a - b) for a, b in zip(here, there))
+    check(f"{name}: the next losses", worst < 2e-5 and here[0] != here[-1], f"{here} {there}")
+    if "-v" in sys.argv:
+        print(f"# {name}: losses differ by {worst:.1e} at most: {there}")
 
 
 # ---------------------------------------------------------------- one model
 
 def migrate(what, *args, status=0):
-    done = checks.run(MIGRATE, "--force", "--no-sync", *args)
-    check(f"{what}: ckpt-migrate gives {status}", done.returncode == status, done.stdout + done.stderr)
-    return done.stdout + done.stderr
+    return checks.ends(what, status, MIGRATE, "--force", "--no-sync", *args)
 
 
 def by_file(name, case, model, opt, layout):
@@ -250,9 +304,7 @@ def by_file(name, case, model, opt, layout):
     migrate(f"{name}, local", "--layout", "megatron-local", "--to", "torch", f"{name}.meg.pt", f"{name}.local.pt")
     chunk, _ = build(case)
     peer.gpt_of(chunk).load_state_dict(torch.load(f"{name}.local.pt", weights_only=False)["model"], strict=True)
-    with torch.no_grad():
-        ids = batches(5, 1)[0]
-        near(f"{name} by a file", logits_of(chunk, ids), model(ids).logits)
+    near(f"{name} by a file", chunk, model)
     migrate(f"{name}, back", *layout, "--var", f"vocab={VOCAB}", "--verify", "--to", "torch", f"{name}.meg.pt", f"{name}.back.pt")
     same_files(f"{name}, there and back", f"{name}.pt", f"{name}.back.pt")
     migrate(f"{name}, fused", "--layout", "megatron-local", "--to", "torch", f"{name}.local.pt", f"{name}.fused.pt")
@@ -262,37 +314,20 @@ def by_file(name, case, model, opt, layout):
 
 def by_torch_dist(name, case, model, opt, layout, drop):
     """--to torch-dist, loaded by megatron-core with its optimizer, which goes on; and back in two steps."""
-    from megatron.core import dist_checkpointing
     text = migrate(f"{name} to torch-dist", *layout, *drop, "--var", f"padded={case['rows']}", "--verify", "--to", "torch-dist", f"{name}.pt", f"{name}.td")
     check(f"{name}: what megatron-core asks of the groups is said", "wd_mult" in text, text)
     folder = next(d for d, _, files in os.walk(f"{name}.td") if "common.pt" in files)
-    common = torch.load(f"{folder}/common.pt", weights_only=False)
-    for group in common["optimizer"]["param_groups"]:           # as the warning says
-        group.update(wd_mult=1.0 if group["weight_decay"] else 0.0, lr_mult=1.0, is_expert_parallel=False, is_decoupled_lr=False)
-    torch.save(common, f"{folder}/common.pt")
+    set_groups(folder, is_expert_parallel=False)
+    plain, own = dict(peer.BASE), states_of(opt.state_dict())
     chunk, meg_opt = build(case)
-    megatron_steps(chunk, meg_opt, 77, 1)                       # the optimizer has states to load into
-    plain = dict(peer.BASE)
-    state = dist_checkpointing.load(peer.sharded(plain, [chunk], meg_opt, None, True), folder)
-    peer.gpt_of(chunk).load_state_dict(state["model"], strict=False)
-    meg_opt.load_state_dict(state["optimizer"])
-    live = peer.live(plain, [chunk], meg_opt)
-    want = {"": expected(case, model.state_dict())}
-    own = states_of(opt.state_dict())
-    want.update({kind: expected(case, own[kind]) for kind in ("exp_avg", "exp_avg_sq")})
-    for kind, tensors in want.items():
-        same(f"{name} in megatron-core: {kind or 'weights'}", {n: t[kind] for n, t in live.items()}, {local_name(n): t for n, t in tensors.items()})
+    load_dist(plain, chunk, meg_opt, folder)
+    same_live(f"{name} in megatron-core", plain, chunk, meg_opt,
+              {"": expected(case, model.state_dict()), **{kind: expected(case, own[kind]) for kind in ("exp_avg", "exp_avg_sq")}})
     migrate(f"{name} to layers", "--layout", "megatron-layers", "--to", "torch", f"{name}.td", f"{name}.layers.pt")
     migrate(f"{name} from layers", *layout, "--var", f"vocab={VOCAB}", "--to", "torch", f"{name}.layers.pt", f"{name}.again.pt")
     same_files(f"{name} by torch_dist", f"{name}.pt", f"{name}.again.pt")
-    with torch.no_grad():
-        ids = batches(5, 1)[0]
-        near(f"{name} by torch_dist", logits_of(chunk, ids), model(ids).logits)
-    here, there = steps(model, opt, 9, 4), megatron_steps(chunk, meg_opt, 9, 4)
-    worst = max(abs(a - b) for a, b in zip(here, there))
-    check(f"{name}: the next losses", worst < 2e-5 and here[0] != here[-1], f"{here} {there}")
-    if "-v" in sys.argv:
-        print(f"# {name}: losses differ by {worst:.1e} at most: {there}")
+    near(f"{name} by torch_dist", chunk, model)
+    next_losses(name, model, opt, chunk, meg_opt)
     if name in ("gpt2", "llama"):                               # tied and not; a save takes a second
         from_its_own(name, case, chunk, meg_opt, layout)
 
@@ -317,24 +352,14 @@ def from_its_own(name, case, chunk, meg_opt, layout):
     check(f"{name} of megatron-core: and it has the same tensors", count["same"] >= 27 and not set(other) - {"optimizer.state.common_step"}, other)
     model = case["make"]()
     model.load_state_dict(saved["model"], strict=True)
-    with torch.no_grad():
-        ids = batches(6, 1)[0]
-        near(f"{name} of megatron-core", logits_of(chunk, ids), model(ids).logits)
-    live, states = peer.live(plain, [chunk], meg_opt), states_of(saved["optimizer"])
-    for kind in ("exp_avg", "exp_avg_sq"):
-        same(f"{name} of megatron-core: {kind}", {n: t[kind] for n, t in live.items()},
-             {local_name(n): t for n, t in expected(case, states[kind]).items()})
+    near(f"{name} of megatron-core", chunk, model, seed=6)
+    states = states_of(saved["optimizer"])
+    same_live(f"{name} of megatron-core", plain, chunk, meg_opt, {kind: expected(case, states[kind]) for kind in ("exp_avg", "exp_avg_sq")})
 
 
 def main():
-    from megatron.core import parallel_state as ps
-    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     made = {name: trained(case) for name, case in CASES.items()}
-    said = os.dup(1), os.dup(2)
-    peer.start(0, 1, 29700 + os.getpid() % 200)                 # it silences megatron-core's processes, and this one has to speak
-    os.dup2(said[0], 1), os.dup2(said[1], 2)
-    ps.initialize_model_parallel(1, 1)
-    model_parallel_cuda_manual_seed(7, force_reset_rng=True)
+    alone(29700)
     for name, case in CASES.items():
         with section(name):
             model, opt = made[name]

@@ -14,13 +14,13 @@ usage: layouts_moe.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
 import copy
 import os
-import sys
 import types
 
 import checks
 from checks import check, section
-from layouts_megatron import (DECAY, DIM, FFN, GROUPED, GROUPS, HEADS, LAYERS, LENGTH, PADDED, SETTINGS, VOCAB, batches, grouped, local_name,
-                              logits_of, megatron_steps, migrate, padded, same, same_files, states_of, steps, two_groups)
+import layouts_megatron as dense
+from layouts_megatron import (DIM, FFN, GROUPED, GROUPS, HEADS, LAYERS, LENGTH, PADDED, VOCAB, alone, config_of, grouped, load_dist, migrate,
+                              next_losses, padded, same, same_files, same_live, set_groups, states_of, trained, wrapped)
 import megatron_peer as peer
 from megatron_peer import dist, torch
 
@@ -55,16 +55,6 @@ CASES = {
 VARS = ["--var", f"heads={HEADS}", "--var", f"kv_heads={GROUPS}"]
 NORM = r"(decoder.layers.[0-9]+.)mlp.linear_fc1.layer_norm_(.*)=${1}pre_mlp_layernorm.$2"    # as ckpt-layout(5) says it
 FORTH, BACK = [*VARS, "--var", f"padded={PADDED}"], [*VARS, "--var", f"vocab={VOCAB}"]
-
-
-def trained(case):
-    model = case["make"]()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn(p.shape) * 0.05)
-    opt = two_groups(model)
-    steps(model, opt, 3, 3)
-    return model, opt
 
 
 # ---------------------------------------------------------------- what becomes of a tensor, once more
@@ -120,13 +110,9 @@ class Gemm:
 def gpt(case, kind="sequential", keys="own"):
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.transformer import TransformerConfig
     from megatron.core.transformer.mlp import MLPSubmodules
     from megatron.core.transformer.spec_utils import ModuleSpec
-    config = TransformerConfig(
-        num_layers=LAYERS, hidden_size=DIM, num_attention_heads=HEADS, use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0,
-        masked_softmax_fusion=False, bias_activation_fusion=False, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
-        attention_softmax_in_fp32=True, params_dtype=torch.float32, **case["config"])
+    config = config_of(case)
     spec = get_gpt_layer_local_spec(num_experts=EXPERTS, qk_layernorm=config.qk_layernorm, normalization=config.normalization)
     if keys == "fused":
         del spec.submodules.sharded_state_dict_keys_map["pre_mlp_layernorm."]
@@ -142,24 +128,8 @@ def gpt(case, kind="sequential", keys="own"):
     return config, model
 
 
-def build(case):
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-    config, model = gpt(case, keys="fused")
-    chunk = DistributedDataParallel(config, DistributedDataParallelConfig(overlap_grad_reduce=False, grad_reduce_in_fp32=True), model)
-    opt = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=SETTINGS["lr"], weight_decay=DECAY, clip_grad=0.0, params_dtype=torch.float32,
-                                                 adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8), [chunk])
-    return chunk, opt
-
-
 def near(what, there, model):
-    with torch.no_grad():
-        ids = batches(5, 1)[0]
-        here = model(ids).logits
-        worst = (logits_of(there, ids)[..., :VOCAB] - here).abs().max().item()
-    check(f"{what}: the logits", worst < 1e-6, worst)
-    if "-v" in sys.argv:
-        print(f"# {what}: logits differ by {worst:.1e} at most, of {here.abs().max():.2f}")
+    dense.near(what, there, model, bound=1e-6)
 
 
 # ---------------------------------------------------------------- one model
@@ -203,30 +173,16 @@ def by_file(name, case, model, opt):
             same_files(f"{name}, {kind} and back", f"{name}.local.pt", f"{name}.seq.pt")
 
 
-def set_groups(folder):
-    """As the warning says."""
-    common = torch.load(f"{folder}/common.pt", weights_only=False)
-    for group in common["optimizer"]["param_groups"]:
-        group.update(wd_mult=1.0 if group["weight_decay"] else 0.0, lr_mult=1.0, is_decoupled_lr=False)
-    torch.save(common, f"{folder}/common.pt")
-
-
 def by_torch_dist(name, case, model, opt):
     """--to torch-dist in one command, loaded by megatron-core with its optimizer, which goes on; and back in two steps."""
-    from megatron.core import dist_checkpointing
     text = migrate(f"{name} to torch-dist", "--layout", "moe-megatron", *FORTH, "--expert-parallel", "1", "--verify", "--to", "torch-dist", f"{name}.pt", f"{name}.td")
     check(f"{name}: what megatron-core asks of the groups is said", "wd_mult" in text and "is_expert_parallel" not in text, text)
     set_groups(f"{name}.td")
-    chunk, meg_opt = build(case)
-    megatron_steps(chunk, meg_opt, 77, 1)                       # the optimizer has states to load into
-    plain = dict(peer.BASE, experts=EXPERTS)
-    state = dist_checkpointing.load(peer.sharded(plain, [chunk], meg_opt, None, True), f"{name}.td")
-    peer.gpt_of(chunk).load_state_dict(state["model"], strict=False)
-    meg_opt.load_state_dict(state["optimizer"])
-    live, own = peer.live(plain, [chunk], meg_opt), states_of(opt.state_dict())
-    want = {"": expected(model.state_dict()), **{kind: expected(own[kind]) for kind in ("exp_avg", "exp_avg_sq")}}
-    for kind, tensors in want.items():
-        same(f"{name} in megatron-core: {kind or 'weights'}", {n: t[kind] for n, t in live.items()}, {local_name(n): t for n, t in tensors.items()})
+    plain, own = dict(peer.BASE, experts=EXPERTS), states_of(opt.state_dict())
+    chunk, meg_opt = wrapped(*gpt(case, keys="fused"))
+    load_dist(plain, chunk, meg_opt, f"{name}.td")
+    same_live(f"{name} in megatron-core", plain, chunk, meg_opt,
+              {"": expected(model.state_dict()), **{kind: expected(own[kind]) for kind in ("exp_avg", "exp_avg_sq")}})
     migrate(f"{name} to layers", "--layout", "megatron-moe-layers", "--to", "torch", f"{name}.td", f"{name}.layers.pt")
     migrate(f"{name} from layers", "--layout", "moe-megatron", *BACK, "--to", "torch", f"{name}.layers.pt", f"{name}.again.pt")
     same_files(f"{name} by torch_dist", f"{name}.pt", f"{name}.again.pt")
@@ -234,11 +190,7 @@ def by_torch_dist(name, case, model, opt):
     migrate(f"{name}, local, to torch-dist", "--expert-parallel", "1", "--to", "torch-dist", f"{name}.local.pt", f"{name}.local.td")
     migrate(f"{name}, local, to layers", "--layout", "megatron-moe-layers", "--rename", NORM, "--to", "torch", f"{name}.local.td", f"{name}.local.layers.pt")
     same_files(f"{name}, by a torch_dist of local layers", f"{name}.layers.pt", f"{name}.local.layers.pt")
-    here, there = steps(model, opt, 9, 4), megatron_steps(chunk, meg_opt, 9, 4)
-    worst = max(abs(a - b) for a, b in zip(here, there))
-    check(f"{name}: the next losses", worst < 2e-5 and here[0] != here[-1], f"{here} {there}")
-    if "-v" in sys.argv:
-        print(f"# {name}: losses differ by {worst:.1e} at most: {there}")
+    next_losses(name, model, opt, chunk, meg_opt)
     if name == "qwen2":                                         # a save takes a second; this one has all that there is
         from_its_own(name, case, chunk, meg_opt, plain)
 
@@ -255,24 +207,17 @@ def from_its_own(name, case, chunk, meg_opt, plain):
     model = case["make"]()
     model.load_state_dict(saved["model"], strict=True)
     near(f"{name} of megatron-core", chunk, model)
-    live, states = peer.live(plain, [chunk], meg_opt), states_of(saved["optimizer"])
-    for kind in ("exp_avg", "exp_avg_sq"):
-        same(f"{name} of megatron-core: {kind}", {n: t[kind] for n, t in live.items()}, {local_name(n): t for n, t in expected(states[kind]).items()})
+    states = states_of(saved["optimizer"])
+    same_live(f"{name} of megatron-core", plain, chunk, meg_opt, {kind: expected(states[kind]) for kind in ("exp_avg", "exp_avg_sq")})
     _, doc = checks.ask(peer.INSPECT, "diff", "--json", folder, f"{name}.own.td")
     other = [t["name"] for t in doc["tensors"]] + [v["name"] for v in doc["scalars"] if v["name"] not in ("args.world_size", "step")]
     check(f"{name} of megatron-core: stacked once more it has the same tensors and values", doc["counts"]["tensors"]["same"] > 40 and not other, other)
 
 
 def main():
-    from megatron.core import parallel_state as ps
-    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     moe_utils.te_general_gemm = None
     made = {name: trained(case) for name, case in CASES.items()}
-    said = os.dup(1), os.dup(2)
-    peer.start(0, 1, 29500 + os.getpid() % 200)
-    os.dup2(said[0], 1), os.dup2(said[1], 2)
-    ps.initialize_model_parallel(1, 1)
-    model_parallel_cuda_manual_seed(7, force_reset_rng=True)
+    alone(29500)
     for name, case in CASES.items():
         with section(name):
             model, opt = made[name]

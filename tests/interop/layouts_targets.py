@@ -93,7 +93,7 @@ def by_name(weights, opt):
     return weights, opt["state"], [(g["params"], g["lr"], g["weight_decay"]) for g in opt["param_groups"]]
 
 
-def read_universal(folder, tag, order):
+def read_universal(folder, tag):
     base = f"{folder}/{tag}"
     weights, states = {}, {}
     for path in sorted(glob.glob(f"{base}/zero/*/fp32.pt")):
@@ -101,17 +101,20 @@ def read_universal(folder, tag, order):
         one = {k: load(f"{base}/zero/{name}/{k}.pt") for k in ("fp32", "exp_avg", "exp_avg_sq")}
         weights[name] = one.pop("fp32")["param"]
         states[name] = {k: v["param"] for k, v in one.items()} | dict(step=load(f"{base}/zero/{name}/step.pt"))
-    module = load(f"{base}/mp_rank_00_model_states.pt")["module"]
+    held = load(f"{base}/mp_rank_00_model_states.pt")
+    module = held["module"]
+    check(f"{folder}: the module has the same weights", weights and all(torch.equal(module[n], t.reshape(module[n].shape)) for n, t in weights.items()), list(module))
     groups = load(f"{base}/zero/optimizer_state.pt")["param_groups"]
-    return {n: weights.get(n, t) for n, t in module.items()}, states, [(own, g["lr"], g["weight_decay"]) for own, g in zip(order, groups)]
+    return {n: weights.get(n, t) for n, t in module.items()}, states, [(list(own), g["lr"], g["weight_decay"]) for own, g in zip(held["param_shapes"], groups, strict=True)]
+
+
+def header_of(f):
+    return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
 
 
 def safetensors_of(path):
     with open(path, "rb") as f:
-        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        at, data = f.tell(), None
-        f.seek(0)
-        data = f.read()[at:]
+        head, data = header_of(f), f.read()
     kinds = {"F32": torch.float32, "I64": torch.int64, "U8": torch.uint8}
     return {n: torch.frombuffer(bytearray(data[slice(*t["data_offsets"])]), dtype=kinds[t["dtype"]]).reshape(t["shape"]) if t["data_offsets"][1] > t["data_offsets"][0] else torch.empty(t["shape"])
             for n, t in head.items() if n != "__metadata__"}
@@ -124,9 +127,12 @@ def read_run(folder, order):
         step = f"{folder}/rank-{rank:05d}/step-{STEPS:08d}"
         weights, rest = safetensors_of(f"{step}/model.safetensors"), safetensors_of(f"{step}/training.safetensors")
         states = {n: {k: rest[f"optimizer.{n}.{k}"] for k in ("step", "exp_avg", "exp_avg_sq")} for own in order for n in own}
-        seen.append((weights, states))
-    check(f"{folder}: both ranks have the same", all(torch.equal(seen[0][0][n], seen[1][0][n]) for n in seen[0][0]))
-    return *seen[0], None
+        with open(f"{step}/training.safetensors", "rb") as f:
+            groups = json.loads(header_of(f)["__metadata__"]["ckpt"])["root"]["optimizer"]["groups"]
+        seen.append((weights, states, [(g["params"], g["lr"], g["weight_decay"]) for _, g in sorted(groups.items())]))
+    other = checks.differs(*seen)
+    check(f"{folder}: both ranks have the same", not other, other[:4])
+    return seen[0]
 
 
 def reads(to, folder, order):
@@ -136,7 +142,7 @@ def reads(to, folder, order):
     if to == "ckpt-run":
         return read_run(folder, order)
     if to == "universal" or to.endswith("-deepspeed"):
-        return read_universal(folder, "pytorch_model" if to.startswith("accelerate") else f"global_step{STEPS}_universal", order)
+        return read_universal(folder, "pytorch_model" if to.startswith("accelerate") else f"global_step{STEPS}_universal")
     if to.endswith("-fsdp"):
         return by_name(load_dcp(f"{folder}/pytorch_model_fsdp_0")["model"], load_dcp(f"{folder}/optimizer_0")["optimizer"])
     return by_position(safetensors_of(f"{folder}/model.safetensors"), load(f"{folder}/optimizer.{'pt' if hf else 'bin'}"), order)
@@ -167,8 +173,10 @@ def go_there(what, model, turn, layout, tied=()):
             check(f"{what}, --to {to}: the weights", not wrong, wrong[:4])
             wrong = [(n, k) for n, s in states.items() for k, t in s.items() if n not in moments or not torch.equal(moments[n][k].reshape(t.shape).to(t.dtype), t)]
             check(f"{what}, --to {to}: moments and steps", not wrong and set(moments) == set(states), wrong[:4])
-            check(f"{what}, --to {to}: the groups", sets is None or sets == groups, f"{sets} {groups}"[:600])
-            for name in sorted(set(glob.glob(f"{folder}/scheduler.*"))):
+            check(f"{what}, --to {to}: the groups", sets == groups, f"{sets} {groups}"[:600])
+            schedulers = glob.glob(f"{folder}/scheduler.*")
+            check(f"{what}, --to {to}: a file of the scheduler where the program has one", len(schedulers) == to.startswith(("hf-", "accelerate")), schedulers)
+            for name in schedulers:
                 is_ = load(name)
                 check(f"{what}, --to {to}: the scheduler", is_["last_epoch"] == STEPS and len(is_["base_lrs"]) == 2, is_)
 

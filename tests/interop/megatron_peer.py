@@ -151,13 +151,13 @@ def parameters(case, chunks):
             yield n, p, ".experts." in n
 
 
-def train(case, chunks, opt, sched):
-    """Steps with gradients that are functions of the parameter's name, the rank's part of it and the step."""
+def train(case, chunks, opt, sched, another=""):
+    """Steps with gradients that are functions of the parameter's name, the rank's part of it and the step, and of a word for another training."""
     from megatron.core import parallel_state as ps
     for step in range(STEPS):
         for name, p, expert in parameters(case, chunks):
             part = ps.get_tensor_model_parallel_rank() if getattr(p, "tensor_model_parallel", False) else 0
-            g = torch.Generator().manual_seed(zlib.crc32(f"{name} {part} {step}".encode()))
+            g = torch.Generator().manual_seed(zlib.crc32(f"{name} {part} {step}{another}".encode()))
             p.main_grad.copy_(torch.rand(p.shape, generator=g) - 0.4)
         opt.step()
         sched.step(increment=4)

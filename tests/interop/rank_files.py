@@ -6,14 +6,14 @@ loads each, and its next losses are those of the parallel run that goes on.
 
 All is float64: what a sum over ranks adds up in another order than one process changes the losses by about 1e-15.
 
-usage: rank_files.py CKPT-INSPECT CKPT-MIGRATE
+usage: rank_files.py CKPT-INSPECT CKPT-MIGRATE   [-v]
 """
 import argparse
 import json
 import os
-import subprocess
-import sys
-import tempfile
+
+import checks
+from checks import check, section
 
 import torch
 import torch.distributed as dist
@@ -24,22 +24,12 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
-INSPECT, MIGRATE = (os.path.abspath(p) for p in sys.argv[1:3])
+INSPECT, MIGRATE = checks.commands(__doc__, 2)
 VOCAB, WIDTH, HIDDEN, LAYERS, TIME, BATCH = 33, 12, 20, 4, 6, 8
-checks = 0
-
-
-def check(good, what):
-    global checks
-    checks += 1
-    if not good:
-        sys.exit(f"not ok: {what}")
 
 
 def migrate(*args, status=0):
-    r = subprocess.run([MIGRATE, "--force", *args], capture_output=True, text=True)
-    check(r.returncode == status, f"{args}: {r.returncode}\n{r.stdout}{r.stderr}")
-    return r.stdout + r.stderr
+    return checks.ends(" ".join(args), status, MIGRATE, "--force", *args)
 
 
 def batches(seed, n):
@@ -335,13 +325,17 @@ def train(folder, axes, name, flat=False):
     torch.manual_seed(7)                                # the same from the start, in one process
     model = Whole()
     alone = go_on(model, adam(model.parameters()), 1, 4)
-    check(max(abs(a - b) for a, b in zip(losses, alone)) < 1e-12, f"the parallel run computes what one process does: {losses} {alone}")
+    check(f"{name}: the parallel run computes what one process does", len(alone) == 4 and near(losses[:4], alone), f"{losses} {alone}")
     return losses[4:]
+
+
+def near(a, b):
+    return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 1e-12
 
 
 def same(model, opt, want, what):
     got = go_on(model, opt, 2, 4)
-    check(max(abs(a - b) for a, b in zip(got, want)) < 1e-12, f"{what}: {got}, and {want} of the run that goes on")
+    check(f"{what}: the losses of the run that goes on", near(got, want), f"{got}, and {want}")
 
 
 def resumes(folder, layout, want, out, *options):
@@ -352,8 +346,8 @@ def resumes(folder, layout, want, out, *options):
     opt = adam(model.parameters())
     model.load_state_dict(saved["model"])
     opt.load_state_dict(saved["optim"] if "optim" in saved else saved["optimizer"])
-    check(saved["step"] == 4, "the step")
-    same(model, opt, want, "one file")
+    check(f"{out}: the step", saved["step"] == 4, saved["step"])
+    same(model, opt, want, f"{out}, one file")
 
     migrate("--layout", layout, *options, "--verify", "--to", "dcp", folder, out)
     model = Whole()
@@ -364,7 +358,7 @@ def resumes(folder, layout, want, out, *options):
     state = {"model": m, "optimizer": o}
     dcp.load(state, checkpoint_id=out, no_dist=True, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
     set_state_dict(model, opt, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=no_dist)
-    same(model, opt, want, "a distributed checkpoint")
+    same(model, opt, want, f"{out}, a distributed checkpoint")
 
 
 SHARD = """
@@ -400,8 +394,8 @@ ranks:
 """)
     migrate("--layout", layout, "--to", "torch", folder, out)
     got = torch.load(out, weights_only=True)
-    check(got["t"] == 5 and [got[f"rank_{r}"]["seed"] for r in range(4)] == [0, 1, 2, 3], got.keys())
-    check(all(list(got[d]) == list(whole[d]) and all(torch.equal(got[d][n], t) for n, t in whole[d].items()) for d in whole), "its moments")
+    check("an optimizer of its own: values", got["t"] == 5 and [got[f"rank_{r}"]["seed"] for r in range(4)] == [0, 1, 2, 3], got.keys())
+    check("an optimizer of its own: its moments", all(list(got[d]) == list(whole[d]) and all(torch.equal(got[d][n], t) for n, t in whole[d].items()) for d in whole))
 
 
 def megatron(top):
@@ -448,8 +442,8 @@ ranks:
     migrate("--to", "safetensors", "--weights-only", folder, a)
     migrate("--layout", layout, "--var", "ffn=14", "--to", "safetensors", "--weights-only", os.path.join(folder, "iter_0000005"), b)
     a, b = load_file(a), load_file(b)
-    check(list(sorted(a)) == list(sorted(b)) and len(a) == 20, f"the names of Megatron's tensors: {sorted(a)} {sorted(b)}")
-    check(all(torch.equal(a[n], b[n]) for n in a), "Megatron's tensors, by a layout and by the reader of that format")
+    check("the names of Megatron's tensors", list(sorted(a)) == list(sorted(b)) and len(a) == 20, f"{sorted(a)} {sorted(b)}")
+    check("Megatron's tensors, by a layout and by the reader of that format", all(torch.equal(a[n], b[n]) for n in a))
 
 
 def write(path, text):
@@ -458,59 +452,55 @@ def write(path, text):
     return path
 
 
-def main():
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as top:
-        folder = os.path.join(top, "step-4")
-        want = train(folder, {"dp": 2, "tp": 2}, "rank_{dp}_{tp}.pt")
-        layout = write(os.path.join(top, "data.yaml"), f"""layout: 1
-sides: [mine]
-ranks:
-  mine:
-    mesh: {{dp: files, tp: files}}
-    files: rank_<dp>_<tp>.pt{SHARD}""")
-        resumes(folder, layout, want, os.path.join(top, "data"))
+def trained_and_resumed(top, name, axes, files, ranks, flat=False):
+    """(the folder of the files, the layout's text)"""
+    folder, out = os.path.join(top, f"{name}-4"), os.path.join(top, name)
+    want = train(folder, axes, files, flat)
+    text = f"layout: 1\nsides: [mine]\nranks:\n  mine:{ranks}{SHARD}"
+    resumes(folder, write(out + ".yaml", text), want, out)
+    return folder, text
 
-        folder = os.path.join(top, "pipeline-4")
-        want = train(folder, {"pp": 2, "tp": 2}, "stage{pp}/mp_{tp:02}.pt".replace("stage{pp}/", "s{pp}_"))
-        layout = write(os.path.join(top, "pipeline.yaml"), f"""layout: 1
-sides: [mine]
-ranks:
-  mine:
-    mesh: {{pp: 2, tp: 2}}
+
+def refused(top, folder, text):
+    return migrate("--layout", write(os.path.join(top, "wrong.yaml"), text), "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
+
+
+def data_parallel(top):
+    trained_and_resumed(top, "data", {"dp": 2, "tp": 2}, "rank_{dp}_{tp}.pt", """
+    mesh: {dp: files, tp: files}
+    files: rank_<dp>_<tp>.pt""")
+
+
+def pipeline(top):
+    folder, text = trained_and_resumed(top, "pipeline", {"pp": 2, "tp": 2}, "s{pp}_mp_{tp:02}.pt", """
+    mesh: {pp: 2, tp: 2}
     files: s<pp>_mp_<tp:02>.pt
-    stages: {{axis: pp, local: true, layers: "layers.<i>.<r:rest>"}}{SHARD}""")
-        resumes(folder, layout, want, os.path.join(top, "pipeline"))
-        text = open(layout).read()
-        wrong = write(os.path.join(top, "wrong.yaml"), text.replace(', local: true, layers: "layers.<i>.<r:rest>"', ""))
-        said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
-        check("'local: true'" in said and "layers.0.norm.weight" in said and "shared" in said, said)
+    stages: {axis: pp, local: true, layers: "layers.<i>.<r:rest>"}""")
+    said = refused(top, folder, text.replace(', local: true, layers: "layers.<i>.<r:rest>"', ""))
+    check("layers that are numbered from 0 in each stage", "'local: true'" in said and "layers.0.norm.weight" in said and "shared" in said, said)
 
-        folder = os.path.join(top, "flat-4")
-        want = train(folder, {"dp": 2, "tp": 2}, "{dp}/{tp}.pt".replace("/", "_"), flat=True)
-        layout = write(os.path.join(top, "flat.yaml"), f"""layout: 1
-sides: [mine]
-ranks:
-  mine:
-    mesh: {{dp: 2, tp: 2}}
+
+def flat_buffers(top):
+    folder, text = trained_and_resumed(top, "flat", {"dp": 2, "tp": 2}, "{dp}_{tp}.pt", """
+    mesh: {dp: 2, tp: 2}
     files: <dp>_<tp>.pt
     flat:
     - axis: dp
       in: optim
-      buffers: {{exp_avg: optim.state.0.exp_avg, exp_avg_sq: optim.state.0.exp_avg_sq}}
+      buffers: {exp_avg: optim.state.0.exp_avg, exp_avg_sq: optim.state.0.exp_avg_sq}
       step: optim.state.0.step
       group: optim.param_groups.0
       order: model
       align: 8
-      multiple: 4{SHARD}""")
-        resumes(folder, layout, want, os.path.join(top, "flat"))
-        wrong = write(os.path.join(top, "wrong.yaml"), open(layout).read().replace("align: 8", "align: 1"))
-        said = migrate("--layout", wrong, "--to", "torch", folder, os.path.join(top, "no.pt"), status=2)
-        check("the order or the padding is another one" in said, said)
-        megatron(top)
-        own_optimizer(top)
-    print(f"{checks} passed, 0 failed")
+      multiple: 4""", flat=True)
+    said = refused(top, folder, text.replace("align: 8", "align: 1"))
+    check("another alignment", "the order or the padding is another one" in said, said)
 
 
-main()
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+with checks.scratch() as top:
+    for one in (data_parallel, pipeline, flat_buffers, megatron, own_optimizer):
+        with section(one.__name__):
+            one(top)
+checks.finish()

@@ -262,21 +262,6 @@ def to(format, what, source_, folder, *more, lost=()):
     return done
 
 
-def differs(a, b, path=""):
-    """Where b is not what a is: types, keys and their order, values, and of tensors the bytes."""
-    if type(a) is not type(b):
-        return [f"{path}: {a!r}, not {b!r}"]
-    if isinstance(a, dict):
-        out = [] if list(a) == list(b) else [f"{path}: {list(b)}, not {list(a)}"]
-        return out + [x for k in a if k in b for x in differs(a[k], b[k], f"{path}.{k}")]
-    if isinstance(a, (list, tuple)):
-        out = [] if len(a) == len(b) else [f"{path}: {len(b)}, not {len(a)}"]
-        return out + [x for i, (p, q) in enumerate(zip(a, b)) for x in differs(p, q, f"{path}.{i}")]
-    if torch.is_tensor(a):
-        return [] if (a.dtype, a.shape, a.device) == (b.dtype, b.shape, b.device) and torch.equal(a, b) else [f"{path}: another tensor"]
-    return [] if a == b else [f"{path}: {b!r}, not {a!r}"]
-
-
 NAMES = [n for keep in (True, False) for n in ("embed.weight", "norm.weight", "norm.bias", "head.weight", "head.bias") if (n.endswith("weight") and "norm" not in n) == keep]
 
 
@@ -297,7 +282,7 @@ def as_the_trainers(work, saved, want):
                 if not check(f"{what}: {' '.join(args[:2])}", done.returncode == 0, done.stderr):
                     break
             else:
-                got = differs(own, torch.load(f"{between}-back/optimizer.pt", weights_only=False))
+                got = checks.differs(own, torch.load(f"{between}-back/optimizer.pt", weights_only=False))
                 check(f"{what}: its optimizer.pt", not got, got[:5])
     check("the Trainer's, by way of universal: bit-equal after more steps", same(trained(f"{work}/r0", f"{work}/with-decay-universal-back"), want))
 

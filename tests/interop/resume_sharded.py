@@ -9,7 +9,6 @@ usage: resume_sharded.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 import argparse
 import contextlib
 import os
-import sys
 import time
 
 import checks
@@ -38,7 +37,6 @@ def below(name, folder):
 
 def ranks_main(rank, world, port, jobs, out):
     """jobs: (name, program, folder, whether it resumes). What each returns, or the error, is in `out`."""
-    import logging
     import traceback
     log = os.open(f"{out}-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
@@ -92,23 +90,11 @@ def one_torch(path):
 
 
 def goes_on(weights, states, rates, order):
-    """A plain program with the mean of the ranks' losses."""
+    """A plain program with the mean of the losses of so many ranks as there will be."""
     net = ts.Net()
     net.load_state_dict(weights)
-    named, sizes = dict(net.named_parameters()), [len(g["params"]) for g in states["param_groups"]]
-    own = [named[n] for n in order]
-    opt = torch.optim.AdamW([dict(params=own[:sizes[0]]), dict(params=own[sizes[0]:])])
-    opt.load_state_dict(states)
-    losses = []
-    for k, rate in enumerate(rates):
-        loss = sum(net(**ts.batch(ts.BEFORE + k, r))["loss"] for r in range(RANKS)) / RANKS
-        opt.zero_grad()
-        loss.backward()
-        for g in opt.param_groups:
-            g["lr"] = rate
-        opt.step()
-        losses.append(loss.item())
-    return losses
+    named = dict(net.named_parameters())
+    return ts.steps_alone(net, [named[n] for n in order], states, rates)
 
 
 # ---------------------------------------------------------------- the directories

@@ -13,7 +13,6 @@ megatron-core's uses of a CUDA device are turned to the CPU, and its load of ful
 usage: to_torch_dist.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
 import os
-import sys
 
 import checks
 from checks import ask, check, section
@@ -33,10 +32,10 @@ TARGETS = {"dist": [(1, 1), (1, 2), (2, 1)], "full": [(1, 1), (1, 2)], "legacy":
 
 # ---------------------------------------------------------------- the ranks that save
 
-def save_main(rank, world, port):
+def save_main(rank, world, port, cases):
     from megatron.core import parallel_state as ps
     peer.start(rank, world, port)
-    for name, case in CASES.items():
+    for name, case in cases.items():
         run = peer.build(case)
         peer.train(case, *run)
         truth = peer.live(case, *run[:2])
@@ -90,11 +89,11 @@ def losses(case, chunks, opt, sched):
 
 
 def load(case, folder):
-    """(live tensors, losses) of a run that goes on from there; the optimizer has states to load into."""
+    """(live tensors, losses) of a run that goes on from there; the optimizer has states to load into, and none of what it has is what is loaded."""
     from megatron.core import dist_checkpointing, parallel_state as ps
     chunks, opt, sched = peer.build(case)
     try:
-        peer.train(case, chunks, opt, sched)
+        peer.train(case, chunks, opt, sched, "another")
         state = dist_checkpointing.load(peer.sharded(case, chunks, opt, sched, True), folder)
         peer.gpt_of(chunks[0]).load_state_dict(state["model"], strict=False)
         opt.load_state_dict(state["optimizer"])
@@ -141,6 +140,7 @@ def same_tensors(what, a, b):
 
 
 def same_live(what, got, truth):
+    check(f"{what}: the names", truth and got.keys() == truth.keys(), sorted(got.keys() ^ truth.keys()))
     for name, kinds in truth.items():
         for kind, t in kinds.items():
             now = got.get(name, {}).get(kind)
@@ -150,7 +150,7 @@ def same_live(what, got, truth):
 
 def main():
     port = 29400 + os.getpid() % 500
-    mp.start_processes(save_main, (4, port), nprocs=4, start_method="fork")
+    mp.start_processes(save_main, (4, port, CASES), nprocs=4, start_method="fork")
     jobs = []
     for name, case in CASES.items():
         source = f"{name}.legacy" if case.get("legacy") else f"{name}.own"

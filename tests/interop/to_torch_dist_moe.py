@@ -22,8 +22,8 @@ import sys
 import checks
 from checks import ask, check, section
 import megatron_peer as peer
-from megatron_peer import BASE, FULL, INSPECT, dist, mp, torch
-from to_torch_dist import load_main, migrate, same_live
+from megatron_peer import BASE, FULL, INSPECT, mp, torch
+from to_torch_dist import codes, load_main, migrate, same_live, save_main
 
 import megatron.core.transformer.moe.moe_utils as moe_utils
 
@@ -45,29 +45,6 @@ OURS = [
     ("one", "own", ["--expert-parallel", "2"], (1, 1, 2), {}),
     ("mixed", "legacy", ["--rank-state", "drop"], (1, 1, 2), {}),
 ]
-
-
-def save_main(rank, world, port):
-    from megatron.core import parallel_state as ps
-    peer.start(rank, world, port)
-    for name, case in CASES.items():
-        run = peer.build(case)
-        peer.train(case, *run)
-        truth = peer.live(case, *run[:2])
-        for kind in ("own", "legacy") if case.get("legacy") else ("own",):
-            folder = f"{name}.{kind}/iter_{peer.STEPS:07d}"
-            os.makedirs(folder, exist_ok=True)
-            dist.barrier()
-            (peer.save_legacy if kind == "legacy" else peer.save_dist)(case, folder, rank, *run)
-        dist.barrier()
-        if rank == 0:
-            torch.save(truth, f"{name}.truth")
-            for kind in ("own", "legacy") if case.get("legacy") else ("own",):
-                with open(f"{name}.{kind}/latest_checkpointed_iteration.txt", "w") as f:
-                    f.write(str(peer.STEPS))
-        ps.destroy_model_parallel()
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def build(case, make=peer.build):
@@ -96,12 +73,12 @@ def same_tensors_as_its_own(own, ours):
 def main():
     moe_utils.te_general_gemm, peer.build = None, build
     port = 28900 + os.getpid() % 250
-    mp.start_processes(save_main, (4, port), nprocs=4, start_method="fork")
+    mp.start_processes(save_main, (4, port, CASES), nprocs=4, start_method="fork")
     jobs = [(f"{name} {sizes}", at(name, sizes), f"{name}.own/iter_{peer.STEPS:07d}") for name, sizes in OWN]
     for i, (name, kind, options, sizes, more) in enumerate(OURS):
         what = f"{name} {kind} {' '.join(options)} {sizes}"
         doc = migrate(what, f"{name}.{kind}", f"{i}.out", "--to", "torch-dist", "--world", "3", "--verify", *options)
-        said = {f["code"] for f in (doc or {}).get("findings", [])}
+        said = codes(doc)
         check(f"{what}: the form is said where it is not asked for", ("torch-dist-experts" in said) == ("--expert-parallel" not in options), said)
         jobs.append((what, at(name, sizes, **more), f"{i}.out"))
     same_tensors_as_its_own("mixed.own", f"{len(OURS) - 1}.out")

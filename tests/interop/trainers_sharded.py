@@ -478,20 +478,9 @@ def dicts(value):
         yield from dicts(v)
 
 
-def goes_on(name, path, out, after, rates):
-    """One process, with the mean of the ranks' losses and the learning rates that they had."""
-    done = checks.run(MIGRATE, "--to", "torch", "--verify", path, out)
-    if not check(f"{name}: --to torch", done.returncode == 0, done.stderr):
-        return
-    saved = torch.load(out, weights_only=False)
-    weights = next(d for d in dicts(saved) if any(isinstance(k, str) and k.endswith("head.weight") and torch.is_tensor(v) for k, v in d.items()))
-    states = next(d for d in dicts(saved) if "param_groups" in d)
-    net = Net()
-    net.load_state_dict({k.removeprefix("net."): v for k, v in weights.items()})
+def steps_alone(net, own, states, rates):
+    """One process goes on with the parameters of the groups, the mean of the ranks' losses, and the learning rates that they had. Its losses."""
     sizes = [len(g["params"]) for g in states["param_groups"]]
-    own = [p for n, p in net.named_parameters()]
-    if len(sizes) == 2:
-        own = [p for p in own if p.ndim > 1] + [p for p in own if p.ndim < 2]
     opt = torch.optim.AdamW([dict(params=own[:sizes[0]]), *([dict(params=own[sizes[0]:])] if len(sizes) > 1 else [])])
     opt.load_state_dict(states)
     losses = []
@@ -503,6 +492,23 @@ def goes_on(name, path, out, after, rates):
             g["lr"] = rate
         opt.step()
         losses.append(loss.item())
+    return losses
+
+
+def goes_on(name, path, out, after, rates):
+    """One process does as the ranks do."""
+    done = checks.run(MIGRATE, "--to", "torch", "--verify", path, out)
+    if not check(f"{name}: --to torch", done.returncode == 0, done.stderr):
+        return
+    saved = torch.load(out, weights_only=False)
+    weights = next(d for d in dicts(saved) if any(isinstance(k, str) and k.endswith("head.weight") and torch.is_tensor(v) for k, v in d.items()))
+    states = next(d for d in dicts(saved) if "param_groups" in d)
+    net = Net()
+    net.load_state_dict({k.removeprefix("net."): v for k, v in weights.items()})
+    own = [p for n, p in net.named_parameters()]
+    if len(states["param_groups"]) == 2:
+        own = [p for p in own if p.ndim > 1] + [p for p in own if p.ndim < 2]
+    losses = steps_alone(net, own, states, rates)
     check(f"{name}: one process goes on as the ranks do", close(losses, after, 1e-5), f"{losses}, not {after}")
 
 

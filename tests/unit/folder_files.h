@@ -141,12 +141,7 @@ static inline void torch_tensor(torch_file *t, int ndim, int64_t a, int64_t b, f
 
 static inline void torch_float(torch_file *t, double value)
 {
-    unsigned char big[8], own[8];
-    memcpy(own, &value, 8);
-    for (int i = 0; i < 8; i++)
-        big[i] = own[7 - i];
-    PUT(&t->pickle, "G");
-    put(&t->pickle, big, 8);
+    put_real(&t->pickle, value);
 }
 
 /* archive: what the archive calls itself, which torch.save takes from the file's name. */

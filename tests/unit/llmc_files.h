@@ -82,6 +82,14 @@ typedef struct state {
     bool whole, master, shuffles; /* whole: not divided */
 } state;
 
+/* One of each kind. */
+static const state kinds_of_states[] = {{.ranks = 1, .step = 7},
+                                        {.ranks = 2, .step = 7, .master = true},
+                                        {.ranks = 4, .step = 7, .shuffles = true},
+                                        {.ranks = 2, .step = 7, .whole = true},
+                                        {.ranks = 3, .step = 7, .whole = true, .master = true, .shuffles = true}};
+enum { KINDS_OF_STATES = sizeof kinds_of_states / sizeof *kinds_of_states };
+
 static inline void write_state(const char *path, state s)
 {
     int32_t *h = header(20240527, 1);

@@ -75,12 +75,8 @@ static void integer(const char *name, int64_t value)
 }
 static void real(const char *name, double value)
 {
-    uint64_t bits;
     key(name);
-    memcpy(&bits, &value, 8);
-    PUT(&pickle, "G");
-    for (int i = 7; i >= 0; i--)
-        put_number(&pickle, bits >> 8 * i & 0xFF, 1);
+    put_real(&pickle, value);
 }
 
 /* A storage of n elements as the next record; its number. */

@@ -42,6 +42,14 @@ static inline void put_int(bytes *b, int64_t value) /* LONG1 of 8 bytes */
     PUT(b, "\x8a\x08");
     put_number(b, (uint64_t)value, 8);
 }
+static inline void put_real(bytes *b, double value) /* BINFLOAT, whose first byte is the highest */
+{
+    uint64_t bits;
+    memcpy(&bits, &value, 8);
+    PUT(b, "G");
+    for (int i = 7; i >= 0; i--)
+        put_number(b, bits >> 8 * i & 0xFF, 1);
+}
 static inline void put_global(bytes *b, const char *module, const char *name)
 {
     PUT(b, "c");

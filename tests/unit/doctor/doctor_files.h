@@ -60,15 +60,10 @@ static inline void emit_number(writing *w)
     char *end;
     double real = strtod(w->at, &end);
     bool whole = strcspn(w->at, ".eni") >= (size_t)(end - w->at);
-    if (whole) {
+    if (whole)
         put_int(&w->pickle, (int64_t)real);
-    } else {
-        uint64_t bits;
-        memcpy(&bits, &real, 8);
-        PUT(&w->pickle, "G");
-        for (int i = 7; i >= 0; i--)
-            put_number(&w->pickle, bits >> 8 * i & 255, 1);
-    }
+    else
+        put_real(&w->pickle, real);
     w->at = end;
 }
 

@@ -5,18 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/plan.h"
+#include "../random.h"
 #include "../runner.h"
 
 enum { DIMS = 5, ROOM = 1 << 16, STORAGES = 6, TENSORS = 3, PIECES = 2000 };
 
-static uint64_t random_state;
-
 static uint64_t draw(uint64_t n)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return n ? random_state % n : 0;
+    const uint64_t bits = random_bits();
+    return n ? bits % n : 0;
 }
 
 static bool chance(unsigned percent)

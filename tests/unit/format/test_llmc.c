@@ -39,19 +39,15 @@ static void expect_all(bool master)
 
 START_TEST(moments_of_all_ranks_are_put_together)
 {
-    static const state cases[] = {{.ranks = 1, .step = 7},
-                                  {.ranks = 2, .step = 7, .master = true},
-                                  {.ranks = 4, .step = 7, .shuffles = true},
-                                  {.ranks = 2, .step = 7, .whole = true},
-                                  {.ranks = 3, .step = 7, .whole = true, .master = true, .shuffles = true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < KINDS_OF_STATES; i++) {
+        const state s = kinds_of_states[i];
         ckpt_verify_result result = CKPT_VERIFY_RESULT_INIT;
-        write_step(cases[i]);
+        write_step(s);
         opens(folder);
         ck_assert_str_eq(ckpt_reader_format(reader), "llmc");
         ck_assert_uint_eq(ckpt_reader_tensor_count(reader),
-                          PARTS * (cases[i].master ? 4u : 3u) + (cases[i].shuffles ? 3u * (size_t)cases[i].ranks : 0));
-        expect_all(cases[i].master);
+                          PARTS * (s.master ? 4u : 3u) + (s.shuffles ? 3u * (size_t)s.ranks : 0));
+        expect_all(s.master);
         ck_assert_int_eq(ckpt_verify(folder, NULL, &result, NULL, &err), CKPT_OK);
         remove_folder();
         make_folder();

@@ -2,59 +2,12 @@
 #include "layout/mesh.h"
 
 #include <stdio.h>
+#include "../dealt.h"
+#include "../random.h"
 #include "../runner.h"
 #include "../scarce_memory.h"
 
-enum { DIMS = 3, LONGEST = 64, MOST = 4096, CASES = 800, FEW = 50 };
-
-static uint64_t state = 0x9e3779b97f4a7c15u;
-static unsigned roll(unsigned below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)(state >> 33) % below;
-}
-
-/* ---- the reference */
-
-/* What of a dimension a rank has: the tensor's own numbers, in the rank's order. */
-typedef struct held {
-    int count, of[LONGEST];
-} held;
-
-/* Whose is element p of n, among m? Dealt out one by one. */
-static int64_t owner(const ckpt__rank_cut *c, int64_t p, int64_t n, int64_t m)
-{
-    int64_t left[LONGEST] = {0}, who = 0;
-    for (int64_t k = 0; k < m && c->as != CKPT__CUT_AS_WIDTHS; k++)
-        left[k] = c->as == CKPT__CUT_AS_CEIL ? (n + m - 1) / m : 0;
-    for (int64_t k = 0; k < m && c->as == CKPT__CUT_AS_WIDTHS; k++)
-        left[k] = c->widths[k];
-    for (int64_t i = 0; i < n && (c->as == CKPT__CUT_AS_EVEN || c->as == CKPT__CUT_AS_BALANCED); i++)
-        left[i % m]++;
-    for (int64_t i = 0; i <= p; i++) {
-        while (left[who] == 0)
-            who++;
-        left[who]--;
-    }
-    return who;
-}
-
-static void deal(const ckpt__rank_cut *c, int64_t m, int64_t coordinate, held *h)
-{
-    held out = {.count = 0};
-    const int64_t whole = h->count;
-    const int64_t *sizes = c->segment_count ? c->segments : &whole;
-    const size_t count = c->segment_count ? c->segment_count : 1;
-    int at = 0;
-    for (int64_t g = 0; g < (c->segment_count ? c->groups : 1); g++)
-        for (size_t s = 0; s < count; s++)
-            for (int64_t p = 0; p < sizes[s]; p++, at++)
-                if (owner(c, p, sizes[s], m) == coordinate)
-                    out.of[out.count++] = h->of[at];
-    *h = out;
-}
+enum { DIMS = 3, MOST = 4096, CASES = 800, FEW = 50 };
 
 /* ---- random cases */
 
@@ -183,11 +136,8 @@ static void check_rank(const one *o, uint32_t rank, ckpt__arena *a, counts *c)
                   "%s", err.message);
     ckpt__rank_mesh_coordinates(&o->mesh, rank, at);
     ck_assert_uint_eq(ckpt__rank_mesh_rank(&o->mesh, at), rank);
-    for (uint32_t d = 0; d < o->ndim; d++) {
-        dims[d].count = (int)o->shape[d];
-        for (int i = 0; i < dims[d].count; i++)
-            dims[d].of[i] = i;
-    }
+    for (uint32_t d = 0; d < o->ndim; d++)
+        dims[d] = held_whole(o->shape[d]);
     for (size_t i = 0; i < o->count; i++)
         deal(&o->cuts[i], o->mesh.axes[o->cuts[i].axis].size, at[o->cuts[i].axis], &dims[o->cuts[i].dim]);
     for (uint32_t d = 0; d < o->ndim; d++) {
@@ -204,7 +154,7 @@ START_TEST(random_meshes)
 {
     static one o;
     static counts c;
-    state += (uint64_t)_i * 7919;
+    random_state += (uint64_t)_i * 7919;
     for (unsigned k = 0; k < (unsigned)(getenv("CKPT_TEST_FEW") ? FEW : CASES); k++) {
         ckpt__arena *a = ckpt__arena_new(0);
         size_t volume = 1, replicas = 1;
@@ -361,7 +311,7 @@ END_TEST
 START_TEST(every_allocation)
 {
     static one o;
-    state = 42;
+    random_state = 42;
     for (unsigned k = 0; k < 60; k++) {
         make(&o);
         for (long fail = 0;; fail++) {

@@ -3,6 +3,7 @@
 #define CHAIN_PICTURE_H
 #include "anatomy/canon.h"
 #include "chain_sources.h"
+#include "reader/reader.h"
 
 typedef struct picture {
     ckpt_reader *reader;

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include <stdio.h>
 #include <string.h>
+#include "../random.h"
 #include "../runner.h"
 
 enum {
@@ -18,14 +19,10 @@ enum {
     CHAIN_NAME = 140
 };
 
-static uint64_t chain_random;
-
 static inline uint64_t draw(uint64_t n)
 {
-    chain_random ^= chain_random << 13;
-    chain_random ^= chain_random >> 7;
-    chain_random ^= chain_random << 17;
-    return n ? (chain_random >> 11) % n : 0;
+    const uint64_t bits = random_bits();
+    return n ? (bits >> 11) % n : 0;
 }
 
 static inline bool chance(unsigned percent)
@@ -36,7 +33,7 @@ static inline bool chance(unsigned percent)
 /* Numbers that follow each other give seeds that do not look alike. */
 static inline void begin_random(uint64_t seed)
 {
-    chain_random = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
+    random_state = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
     for (int i = 0; i < 8; i++)
         draw(2);
 }

@@ -1,13 +1,9 @@
 /* migrate/expert_model.h - a model with experts under megatron-core's names, with Adam's states, as a trainer in C saves it. */
 #ifndef EXPERT_MODEL_H
 #define EXPERT_MODEL_H
-#include "bound_adam.h"
+#include "torch_dist_checks.h"
 
-enum { SIZE = 4, MOST = 400, KINDS = 4, NAME = 160 }; /* kinds: the weight, exp_avg, exp_avg_sq, the master */
-
-static const char *const heads[KINDS] = {"", "optimizer.state.exp_avg.", "optimizer.state.exp_avg_sq.",
-                                         "optimizer.state.param."};
-static const ckpt_role roles[KINDS] = {CKPT_ROLE_PARAM, CKPT_ROLE_EXP_AVG, CKPT_ROLE_EXP_AVG_SQ, CKPT_ROLE_MASTER};
+enum { MOST = 400, NAME = 160 };
 
 /* A source. dense: so many layers in front have no experts. grouped: names of TEGroupedMLP; fused: names of Transformer Engine's layers. */
 typedef struct what {
@@ -26,8 +22,7 @@ static bool yes = true, no = false;
 
 static void set_up(void)
 {
-    setup();
-    options.struct_size = sizeof options;
+    setup_new();
     for (size_t k = 0; k < KINDS; k++)
         for (size_t i = 0; i < MOST; i++)
             for (size_t e = 0; e < SIZE; e++)

@@ -2,6 +2,7 @@
  * there to the bit, or its loss was said; and a target that was reached by two ways has the same. Where CKPT_CHAINS is set, so many chains
  * are made (2,000, say); CKPT_CHAIN_SEED is the number of the first one. */
 #include "chain_expect.h"
+#include "chain_pieces.h"
 
 static training t;
 

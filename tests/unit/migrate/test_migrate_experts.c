@@ -1,8 +1,6 @@
 /* Models with experts under megatron-core's names, in a native file of a trainer in C, as checkpoints of megatron-core: experts are stacked
  * within their layers, or layers are kept apart; the optimizer has the form that one expert parallel rank asks for, or several. */
 #include <stdlib.h>
-#include <sys/stat.h>
-#include "../scarce_memory.h"
 #include "expert_model.h"
 
 /* ---- the target */
@@ -69,18 +67,6 @@ static void holds_experts(const ckpt_reader *r, const what *w, bool apart, size_
     snprintf(key, sizeof key, "decoder.layers.mlp.experts.experts.%s", part);
     if (!apart)
         holds(r, key, kind, own, n, 3, shape);
-}
-
-static const ckpt_value *root_value(const ckpt_reader *r, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static const ckpt_value *root_value(const ckpt_reader *r, const char *format, ...)
-{
-    char key[300];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(key, sizeof key, format, args);
-    va_end(args);
-    return ckpt_value_get(ckpt_reader_root(r), key);
 }
 
 static void has_extras(const ckpt_reader *r, const what *w, bool apart)
@@ -278,14 +264,7 @@ START_TEST(both_forms_come_back)
         options.layout = NULL;
         migrates(at("l%d.safetensors", k), "torch-dist", at("b%d", k));
         is_form(at("b%d", k), w.masters, 2, k < 2 ? 2 : 0, 0);
-        ckpt_diff_result result = CKPT_DIFF_RESULT_INIT;
-        ckpt_reader *a = opened(at("a%d", k)), *b = opened(at("b%d", k));
-        ck_assert_int_eq(ckpt_diff(a, b, NULL, &result, NULL, &err), CKPT_OK);
-        ck_assert_msg(result.tensor_count == 0, "%d: %s", k, result.tensor_count ? result.tensors[0]->name.data : "");
-        ck_assert_msg(result.scalar_count == 0, "%d: %s", k, result.scalar_count ? result.scalars[0]->name.data : "");
-        ckpt_diff_result_clear(&result);
-        ckpt_reader_close(a);
-        ckpt_reader_close(b);
+        are_the_same(at("a%d", k), at("b%d", k));
     }
 }
 END_TEST
@@ -340,65 +319,63 @@ END_TEST
 
 /* ---- refused */
 
-/* Nothing is there then. */
-static void refuses(const char *from, const char *to, ckpt_status status, const char *because)
-{
-    struct stat st;
-    ckpt_status is = migrate(from, to, at("u"));
-    ck_assert_msg(is == status, "%d: %s", (int)is, err.message);
-    ck_assert_msg(strstr(err.message, because), "'%s' is not in: %s", because, err.message);
-    ck_assert_int_ne(stat(at("u"), &st), 0);
-}
+/* experts: local ones of layer L, expert E */
+#define LOCAL(l, e) "decoder.layers." #l ".mlp.experts.local_experts." #e "."
 
-static void refuses_model(what w, ckpt_status status, const char *because)
-{
-    save(at("n.safetensors"), w);
-    refuses(at("n.safetensors"), "torch-dist", status, because);
-}
+static const struct refusal {
+    what model;
+    ckpt_status status;
+    const char *because;
+} refusals[] = {
+    {{.lacks = LOCAL(1, 2) "linear_fc2.weight"},
+     CKPT_E_MISMATCH,
+     "expert 2 of layer 1 has none, and the model has 3 layers of 3 experts"},
+    {{.lacks = LOCAL(2, 2) "linear_fc1.weight"}, CKPT_E_MISMATCH, "expert 2 of layer 2 has none"},
+    {{.lacks = "decoder.layers.0.mlp.router.weight"}, CKPT_E_MISMATCH, "layer 0 has none"},
+    {{.odd = LOCAL(2, 1) "linear_fc1.weight"}, CKPT_E_MISMATCH, "that of expert 1 of layer 2 is int32"},
+    /* under the other name, too */
+    {{.also = "decoder.layers.2.mlp.experts.linear_fc1.weight1"},
+     CKPT_E_MISMATCH,
+     "expert 1 of layer 2 has another tensor"},
+    {{.also = LOCAL(2, 01) "linear_fc1.weight"}, CKPT_E_UNSUPPORTED, "none of the names"},
+    {{.also = LOCAL(2, 1) "linear_fc3.weight"}, CKPT_E_UNSUPPORTED, "none of the names"},
+    {{.also = LOCAL(2, 900000000) "linear_fc1.weight"}, CKPT_E_LIMIT, "experts in one"},
+    {{.also = "decoder.layers.5.mlp.router.weight"}, CKPT_E_MISMATCH, "layer 3 has none"},
+};
 
 START_TEST(refused)
 {
-    what w = {.layers = 3, .experts = 3, .no_optimizer = true};
-    w.lacks = "decoder.layers.1.mlp.experts.local_experts.2.linear_fc2.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "expert 2 of layer 1 has none, and the model has 3 layers of 3 experts");
-    w.lacks = "decoder.layers.2.mlp.experts.local_experts.2.linear_fc1.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "expert 2 of layer 2 has none");
-    w.lacks = "decoder.layers.0.mlp.router.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "layer 0 has none");
-    w.lacks = NULL;
-    w.odd = "decoder.layers.2.mlp.experts.local_experts.1.linear_fc1.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "that of expert 1 of layer 2 is int32");
-    w.odd = NULL;
-    w.also = "decoder.layers.2.mlp.experts.linear_fc1.weight1"; /* under the other name, too */
-    refuses_model(w, CKPT_E_MISMATCH, "expert 1 of layer 2 has another tensor");
-    w.also = "decoder.layers.2.mlp.experts.local_experts.01.linear_fc1.weight";
-    refuses_model(w, CKPT_E_UNSUPPORTED, "none of the names");
-    w.also = "decoder.layers.2.mlp.experts.local_experts.1.linear_fc3.weight";
-    refuses_model(w, CKPT_E_UNSUPPORTED, "none of the names");
-    w.also = "decoder.layers.2.mlp.experts.local_experts.900000000.linear_fc1.weight";
-    refuses_model(w, CKPT_E_LIMIT, "experts in one");
-    w.also = "decoder.layers.5.mlp.router.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "layer 3 has none");
+    what w = refusals[_i].model;
+    w.layers = w.experts = 3;
+    w.no_optimizer = true;
+    save(at("n.safetensors"), w);
+    refuses(at("n.safetensors"), "torch-dist", refusals[_i].status, refusals[_i].because);
 }
 END_TEST
 
 /* Layers that are kept apart are still alike, each kind of them. */
+static const struct refusal apart_refusals[] = {
+    {{.lacks = "decoder.layers.1.mlp.linear_fc1.weight"},
+     CKPT_E_MISMATCH,
+     "layer 0 has it, and layer 1 has none like it"},
+    {{.lacks = "decoder.layers.2.mlp.router.weight"}, CKPT_E_MISMATCH, "layer 3 has it, and layer 2 has none like it"},
+    {{.lacks = LOCAL(2, 0) "linear_fc1.weight"}, CKPT_E_MISMATCH, "expert 0 has none"},
+    {{.also = "decoder.layers.6.mlp.router.weight"}, CKPT_E_MISMATCH, "the model has no layer 4, and 2 behind it"},
+    {{.also = "decoder.layers.1.mlp.linear_fc2.weight"},
+     CKPT_E_MISMATCH,
+     "layer 1 has it, and layer 0 has none like it"},
+    /* pre_mlp_layernorm has that key there */
+    {{.also = "decoder.layers.1.mlp.linear_fc1.layer_norm_weight"}, CKPT_E_MISMATCH, "its layer has another tensor"},
+};
+
 START_TEST(refused_apart)
 {
-    what w = {.layers = 4, .experts = 2, .dense = 2, .no_optimizer = true};
-    w.lacks = "decoder.layers.1.mlp.linear_fc1.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "layer 0 has it, and layer 1 has none like it");
-    w.lacks = "decoder.layers.2.mlp.router.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "layer 3 has it, and layer 2 has none like it");
-    w.lacks = "decoder.layers.2.mlp.experts.local_experts.0.linear_fc1.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "expert 0 has none");
-    w.lacks = NULL;
-    w.also = "decoder.layers.6.mlp.router.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "the model has no layer 4, and 2 behind it");
-    w.also = "decoder.layers.1.mlp.linear_fc2.weight";
-    refuses_model(w, CKPT_E_MISMATCH, "layer 1 has it, and layer 0 has none like it");
-    w.also = "decoder.layers.1.mlp.linear_fc1.layer_norm_weight"; /* pre_mlp_layernorm has that key there */
-    refuses_model(w, CKPT_E_MISMATCH, "its layer has another tensor");
+    what w = apart_refusals[_i].model;
+    w.layers = 4;
+    w.experts = w.dense = 2;
+    w.no_optimizer = true;
+    save(at("n.safetensors"), w);
+    refuses(at("n.safetensors"), "torch-dist", apart_refusals[_i].status, apart_refusals[_i].because);
 }
 END_TEST
 
@@ -434,31 +411,16 @@ END_TEST
 
 START_TEST(short_of_memory)
 {
-    struct stat st;
     for (int k = 0; k < 3; k++) {
         what w = {.layers = 1 + (k == 1), .experts = 2, .masters = k == 0, .dense = k == 1, .named = 2};
-        bool failed = true;
+        char to[200];
         save(at("n.safetensors"), w);
         options.threads = 1;
         options.expert_parallel = 2;
         if (k == 2)
             migrates(at("n.safetensors"), "torch-dist", at("s"));
-        char to[200] = "";
-        long n = 0;
-        for (; failed; n += 1 + n / 60) { /* some may fail and nobody minds */
-            ck_assert_int_lt(n, 100000);
-            options.expert_parallel = k == 2 ? 1 : 2;
-            const char *from = at("%s", k == 2 ? "s" : "n.safetensors");
-            snprintf(to, sizeof to, "%s", at("t%d.%ld", k, n));
-            allocations_left = n;
-            ckpt_status status = migrate(from, "torch-dist", to);
-            failed = allocations_left < 0;
-            allocations_left = -1;
-            ck_assert_msg(status == CKPT_OK || status == CKPT_E_NO_MEMORY, "allocation %ld: %d: %s: %s", n, (int)status,
-                          err.object, err.message);
-            ck_assert_int_eq(stat(to, &st) == 0, status == CKPT_OK);
-        }
-        ck_assert_int_gt(n, 100);
+        options.expert_parallel = k == 2 ? 1 : 2;
+        each_allocation(at("%s", k == 2 ? "s" : "n.safetensors"), 60, to, sizeof to);
         ckpt_reader *r = opened(to);
         holds_all(r, &w, w.dense);
         ckpt_reader_close(r);
@@ -478,8 +440,8 @@ int main(void)
     tcase_add_test(t, another_form_of_a_torch_dist);
     tcase_add_test(t, both_forms_come_back);
     tcase_add_test(t, doctor_knows_the_form);
-    tcase_add_test(t, refused);
-    tcase_add_test(t, refused_apart);
+    tcase_add_loop_test(t, refused, 0, sizeof refusals / sizeof *refusals);
+    tcase_add_loop_test(t, refused_apart, 0, sizeof apart_refusals / sizeof *apart_refusals);
     tcase_add_test(t, refused_options);
     tcase_add_test(t, short_of_memory);
     suite_add_tcase(s, t);

@@ -100,25 +100,21 @@ static int64_t random_of(const char *where, int rank, int place)
 
 START_TEST(as_many_ranks_have_their_files_again)
 {
-    static const state cases[] = {{.ranks = 1, .step = 7},
-                                  {.ranks = 2, .step = 7, .master = true},
-                                  {.ranks = 4, .step = 7, .shuffles = true},
-                                  {.ranks = 2, .step = 7, .whole = true},
-                                  {.ranks = 3, .step = 7, .whole = true, .master = true, .shuffles = true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < KINDS_OF_STATES; i++) {
+        const state s = kinds_of_states[i];
         char dst[60], file[60], back[60];
         ckpt_migrate_options o = CKPT_MIGRATE_OPTIONS_INIT;
-        write_step(cases[i]);
+        write_step(s);
         snprintf(dst, sizeof dst, "to-%zu", i);
         expect_written(to_llmc(folder, dst, 0, CKPT_RANK_STATE_KEEP));
-        expect_step(dst, cases[i], false);
+        expect_step(dst, s, false);
         /* and through one file of torch */
         snprintf(file, sizeof file, "of-%zu.pt", i);
         snprintf(back, sizeof back, "back-%zu", i);
         o.to = "torch";
         ck_assert_int_eq(ckpt_migrate(folder, file, &o, NULL, &err), CKPT_OK);
-        expect_written(to_llmc(file, back, (uint32_t)cases[i].ranks, CKPT_RANK_STATE_KEEP));
-        expect_step(back, cases[i], false);
+        expect_written(to_llmc(file, back, (uint32_t)s.ranks, CKPT_RANK_STATE_KEEP));
+        expect_step(back, s, false);
         anew();
     }
 }

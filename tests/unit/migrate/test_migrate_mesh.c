@@ -2,26 +2,12 @@
  * own file, with the elements of the source; by --cut and by the ranks of a layout. What is wrong with them is said. */
 #include <stdlib.h>
 #include <sys/stat.h>
+#include "../random.h"
 #include "../scarce_memory.h"
 #include "bound_adam.h"
 #include "layout/mesh.h"
 
 enum { CASES = 25, TENSORS = 3, DIMS = 3 };
-
-static uint64_t state = 0x2545f4914f6cdd1du;
-static unsigned roll(unsigned below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)(state >> 33) % below;
-}
-
-static void setup_new(void)
-{
-    setup();
-    options.struct_size = sizeof options;
-}
 
 /* ---- a source: weights with a moment each, one state of another shape, and a step */
 
@@ -232,7 +218,7 @@ static void make(one *o)
 START_TEST(random_meshes)
 {
     static one o;
-    state += (uint64_t)_i * 104729;
+    random_state = 0x2545f4914f6cdd1du + (uint64_t)_i * 104729;
     for (unsigned c = 0; c < CASES; c++) {
         make(&o);
         save(at("n.safetensors"), o.tensors, TENSORS);

@@ -3,10 +3,11 @@
  * its storage, and what pads a flat buffer, is poison. The parts of a rank are dealt out element by element, by no code of the library. */
 #ifndef RANKS_CASE_H
 #define RANKS_CASE_H
+#include "../dealt.h"
 #include "../folder_files.h"
-#include "layout/mesh.h"
+#include "../random.h"
 
-enum { AXES = 3, DIMS = 3, LONGEST = 48, TENSORS = 10, STATES = 2, MOST = 4096, TEXT = 1 << 14 };
+enum { AXES = 3, DIMS = 3, TENSORS = 10, STATES = 2, MOST = 4096, TEXT = 1 << 14 };
 static const char *const axis_names[AXES] = {"pp", "dp", "tp"};
 
 /* How one axis cuts a tensor. */
@@ -53,15 +54,6 @@ typedef struct training {
     int flat_shorter;                                /* 1 + a rank, whose flat buffers lack an element */
 } training;
 
-static uint64_t state = 0x9e3779b97f4a7c15u;
-static inline unsigned roll(unsigned below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)(state >> 33) % below;
-}
-
 /* ---- values */
 
 static inline int64_t value_of(int tensor, int kind, int64_t element)
@@ -73,49 +65,19 @@ enum { POISON = 16777215 };
 
 /* ---- the parts, dealt out one by one */
 
-typedef struct held {
-    int count, of[LONGEST];
-} held;
-
-static inline int64_t owner(const cut *c, int64_t p, int64_t n, int64_t m)
-{
-    int64_t left[16] = {0}, who = 0;
-    for (int64_t k = 0; k < m; k++)
-        left[k] = c->as == CKPT__CUT_AS_CEIL ? (n + m - 1) / m : c->as == CKPT__CUT_AS_WIDTHS ? c->widths[k] : 0;
-    for (int64_t i = 0; i < n && (c->as == CKPT__CUT_AS_EVEN || c->as == CKPT__CUT_AS_BALANCED); i++)
-        left[i % m]++;
-    for (int64_t i = 0; i <= p; i++) {
-        while (left[who] == 0)
-            who++;
-        left[who]--;
-    }
-    return who;
-}
-
-static inline void deal(const cut *c, int64_t m, int64_t coordinate, held *h)
-{
-    held out = {.count = 0};
-    const int64_t whole = h->count;
-    const int64_t *sizes = c->segment_count ? c->segments : &whole;
-    const int count = c->segment_count ? c->segment_count : 1;
-    int at_element = 0;
-    for (int64_t g = 0; g < (c->segment_count ? c->groups : 1); g++)
-        for (int s = 0; s < count; s++)
-            for (int64_t p = 0; p < sizes[s]; p++, at_element++)
-                if (owner(c, p, sizes[s], m) == coordinate)
-                    out.of[out.count++] = h->of[at_element];
-    *h = out;
-}
-
 static inline void held_by(const training *t, const logical *l, const int64_t *at_axis, held *dims)
 {
-    for (int d = 0; d < l->ndim; d++) {
-        dims[d].count = (int)l->shape[d];
-        for (int i = 0; i < dims[d].count; i++)
-            dims[d].of[i] = i;
+    for (int d = 0; d < l->ndim; d++)
+        dims[d] = held_whole(l->shape[d]);
+    for (int i = 0; i < l->cut_count; i++) {
+        const cut *c = &l->cuts[i];
+        const ckpt__rank_cut own = {.as = c->as,
+                                    .widths = c->widths,
+                                    .segments = c->segments,
+                                    .segment_count = (size_t)c->segment_count,
+                                    .groups = c->groups};
+        deal(&own, t->sizes[c->axis], at_axis[c->axis], &dims[c->dim]);
     }
-    for (int i = 0; i < l->cut_count; i++)
-        deal(&l->cuts[i], t->sizes[l->cuts[i].axis], at_axis[l->cuts[i].axis], &dims[l->cuts[i].dim]);
 }
 
 /* The rank's elements of a tensor, in C order: their numbers in the whole. Gives how many there are. */
@@ -200,16 +162,6 @@ static inline void put_view(saved *f, char type, int ndim, const int64_t *shape,
     f->size[f->count] = (size_t)v.numel * (type == 'f' ? 4 : 8);
     snprintf(key, sizeof key, "%d", f->count++);
     put_tensor(&f->pickle, &v);
-}
-
-static inline void put_double(bytes *b, double value)
-{
-    unsigned char big[8], own[8];
-    memcpy(own, &value, 8);
-    for (int i = 0; i < 8; i++)
-        big[i] = own[7 - i];
-    PUT(b, "G");
-    put(b, big, 8);
 }
 
 static inline saved *begin_saved(void)
@@ -317,7 +269,7 @@ static inline void put_groups(const training *t, bytes *b, int rank, int params)
     put_str(b, "param_groups");
     PUT(b, "]}(");
     put_str(b, "lr");
-    put_double(b, rank + 1 == t->other_lr ? 0.25 : 0.5);
+    put_real(b, rank + 1 == t->other_lr ? 0.25 : 0.5);
     put_str(b, "params");
     PUT(b, "](");
     for (int i = 0; i < params; i++)

@@ -1,28 +1,10 @@
 /* test_ranks.c - files of ranks of made-up trainings are put together by their layouts: meshes, cuts, stages and flat buffers at random, each
  * element held against where it was dealt to; and every allocation fails once. */
-#include "ranks/ranks.h"
-
 #include "../scarce_memory.h"
-#include "format/table.h"
-#include "ranks_case.h"
+#include "ranks_read.h"
 #include "reader/reader.h"
 
 enum { CASES = 80, FEW = 8 };
-
-static ckpt_error err;
-static ckpt_report *report;
-
-static void setup(void)
-{
-    make_folder();
-    report = ckpt_report_new();
-}
-
-static void teardown(void)
-{
-    ckpt_report_free(report);
-    remove_folder();
-}
 
 /* ---- trainings at random */
 
@@ -129,27 +111,12 @@ static int order_params(const training *t)
 /* The layout of the training is put together: the reader, or NULL with what failed in err. */
 static ckpt_reader *open_ranks(const training *t, const char *text, const char *in, ckpt_status *status)
 {
-    ckpt__layout *layout = NULL;
-    ckpt__source *source = NULL;
-    ckpt__index *index = NULL;
+    ckpt__source *source;
+    ckpt__index *index;
     ckpt_reader *reader = NULL;
-    memset(&err, 0, sizeof err);
-    ckpt_report_clear(report);
-    *status = ckpt__layout_parse(text, strlen(text), "mine.yaml", report, &layout, &err);
+    *status = put_together(text, in, t->flat ? NULL : order, t->flat ? 0 : (size_t)order_params(t), &source, &index);
     if (*status == CKPT_OK)
-        *status = ckpt__source_open(at("%s", in), &source, &err);
-    const ckpt__ranks_request request = {.layout = layout,
-                                         .param_names = t->flat ? NULL : order,
-                                         .param_name_count = t->flat ? 0 : (size_t)order_params(t),
-                                         .report = report};
-    if (*status == CKPT_OK)
-        *status = ckpt__ranks_read(source, &request, &index, &err);
-    if (*status == CKPT_OK) {
         *status = ckpt__reader_of(in, source, index, &reader, &err);
-        source = NULL;
-    }
-    ckpt__source_close(source);
-    ckpt__layout_free(layout);
     return reader;
 }
 
