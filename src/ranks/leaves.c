@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "anatomy/rank_kind.h"
+#include "model/visits.h"
 
 static ckpt_status keep_own(ckpt__ranks_merger *m, const ckpt__ranks_place *at, ckpt__ranks_own *own)
 {
@@ -71,12 +72,6 @@ static ckpt_status compare(ckpt__ranks_merger *m, const ckpt__ranks_place *at, s
     return status;
 }
 
-static int is_tensor(void *ctx, const ckpt_visit *visit)
-{
-    (void)ctx;
-    return visit->value->kind == CKPT_V_TENSOR;
-}
-
 ckpt_status ckpt__ranks_merge_value(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
                                     ckpt__ranks_own *own)
 {
@@ -93,7 +88,7 @@ ckpt_status ckpt__ranks_merge_value(ckpt__ranks_merger *m, const ckpt__ranks_pla
     *out = at->values[first];
     for (size_t i = 0; status == CKPT_OK && i < m->count; i++)
         if (at->values[i])
-            status = (ckpt_status)ckpt_value_walk(at->values[i], 0, is_tensor, NULL, m->r->err);
+            status = (ckpt_status)ckpt__value_has_tensor(at->values[i], m->r->err);
     if (status != CKPT_OK)
         return status < 0 ? status
                           : ckpt__ranks_not_same(

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "model/visits.h"
 
 enum { DEEPEST = 24 };
 
@@ -104,12 +105,6 @@ static ckpt_status list_children(const ckpt__ranks_merger *m, const ckpt__ranks_
     return status;
 }
 
-static int is_tensor(void *ctx, const ckpt_visit *visit)
-{
-    (void)ctx;
-    return visit->value->kind == CKPT_V_TENSOR;
-}
-
 /* All files have the same keys, but for values that one rank alone keeps (the first one's settings, say). */
 static ckpt_status check_keys(ckpt__ranks_merger *m, const ckpt__ranks_place *at, bool *fits)
 {
@@ -122,7 +117,7 @@ static ckpt_status check_keys(ckpt__ranks_merger *m, const ckpt__ranks_place *at
             lacks = i;
     if (lacks == m->count || ckpt__ranks_is_own(m))
         return CKPT_OK;
-    const int found = ckpt_value_walk(at->values[has], 0, is_tensor, NULL, m->r->err);
+    const int found = ckpt__value_has_tensor(at->values[has], m->r->err);
     if (found < 0)
         return (ckpt_status)found;
     *fits = found == 0;
@@ -180,8 +175,7 @@ static ckpt_status name_key(const ckpt__ranks_merger *m, const ckpt__ranks_place
     const ckpt_str name = ckpt__ranks_global(m->r, m->stage, at->key->text);
     if (name.data == at->key->text.data)
         return CKPT_OK;
-    const int found =
-        name.data ? ckpt_value_walk(at->values[ckpt__ranks_first(m, at)], 0, is_tensor, NULL, m->r->err) : 0;
+    const int found = name.data ? ckpt__value_has_tensor(at->values[ckpt__ranks_first(m, at)], m->r->err) : 0;
     if (found == 0 && name.data)
         return CKPT_OK;
     *key = name.data && found > 0 ? ckpt__value_str(m->r->index->arena, name.data, name.size) : NULL;

@@ -47,16 +47,14 @@ typedef struct ckpt__fsdp_group {
     char key[40]; /* in the root: "model", "optimizer_1" */
 } ckpt__fsdp_group;
 
-/* A TENSOR value of this number + i is row i of the files until it is filled: one that shares no storage with another place. */
-#define CKPT__FSDP_COUNTS (SIZE_MAX / 4)
-
 /* What one rank has of a tensor. */
 typedef struct ckpt__fsdp_part {
     const ckpt__fsdp_file *file;
     const ckpt__shard *shard;
 } ckpt__fsdp_part;
 
-/* A tensor of all ranks: parts[first ...] of the reading. */
+/* A tensor of all ranks: parts[first ...] of the reading. Or, where count is 0, row `like` as its file has it, but that it shares no
+ * storage with another place. */
 typedef struct ckpt__fsdp_tensor {
     size_t first, count;
     size_t like; /* number of the first rank's row, which has its shape, dtype and role */

@@ -1,6 +1,7 @@
 /* format/fsdp/merge.c - the trees of all ranks as one. Where a tensor of all ranks lies below, dicts are joined key by key; all else is
  * taken once where it is the same on all ranks that have it, and kept for each rank where it is not. */
 #include "format/fsdp/fsdp.h"
+#include "model/visits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,25 +89,9 @@ static int on_print(void *ctx, const ckpt_visit *visit)
 {
     printer *p = ctx;
     const ckpt_value *v = visit->value;
-    const ckpt_key *key = visit->path.count ? &visit->path.keys[visit->path.count - 1] : NULL;
-    ckpt__buf_printf(p->b, "|%d %zu %lld:", (int)v->kind, visit->path.count, key ? (long long)key->number : 0);
-    if (key)
-        ckpt__buf_add(p->b, key->text.data, key->text.data ? key->text.size : 0);
-    ckpt__buf_printf(p->b, " %zu %zu:", v->item_count, v->entry_count);
-    ckpt__buf_add(p->b, v->class_name.data, v->class_name.data ? v->class_name.size : 0);
-    ckpt__buf_add(p->b, v->text.data, v->text.data ? v->text.size : 0);
-    if (visit->cycle)
-        ckpt__buf_add(p->b, visit->cycle_to.data, visit->cycle_to.size);
-    if (v->array)
-        ckpt__buf_add(p->b, v->array->dtype.data, v->array->dtype.size);
-    if (v->array && v->array->ndim)
-        ckpt__buf_add(p->b, v->array->shape, v->array->ndim * sizeof *v->array->shape);
+    ckpt__visit_bytes(p->b, visit);
     if (v->kind == CKPT_V_TENSOR && v->tensor < p->m->f->row_count)
         put_tensor(p, v);
-    else if (v->kind == CKPT_V_BOOL)
-        ckpt__buf_char(p->b, v->boolean ? 't' : 'f');
-    else if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT)
-        ckpt__buf_add(p->b, &v->integer, sizeof v->integer);
     return p->b->failed ? ckpt__fsdp_no_memory(p->m->err) : CKPT_OK;
 }
 
@@ -208,23 +193,30 @@ static bool all_are(const merger *m, const place *at, ckpt_kind kind)
 
 /* ---- a tensor of all ranks */
 
-static ckpt_status merge_parts(const merger *m, const place *at, const ckpt_value **out)
+static ckpt_status add_tensor(const merger *m, ckpt__fsdp_tensor t, const ckpt_value **out)
 {
     ckpt__fsdp *f = m->f;
     ckpt_value *v = ckpt__value_new(f->index->arena, CKPT_V_TENSOR);
+    if (!v || !ckpt__grow(&f->tensors, &f->tensor_capacity, f->tensor_count + 1, sizeof *f->tensors))
+        return ckpt__fsdp_no_memory(m->err);
+    v->tensor = f->row_count + f->tensor_count;
+    f->tensors[f->tensor_count++] = t;
+    *out = v;
+    return CKPT_OK;
+}
+
+static ckpt_status merge_parts(const merger *m, const place *at, const ckpt_value **out)
+{
+    ckpt__fsdp *f = m->f;
     const size_t first = first_of(m, at);
     ckpt__fsdp_tensor t = {.first = f->part_count, .like = at->values[first]->tensor};
-    if (!v || !ckpt__grow(&f->tensors, &f->tensor_capacity, f->tensor_count + 1, sizeof *f->tensors) ||
-        !ckpt__grow(&f->parts, &f->part_capacity, f->part_count + m->group->count, sizeof *f->parts))
+    if (!ckpt__grow(&f->parts, &f->part_capacity, f->part_count + m->group->count, sizeof *f->parts))
         return ckpt__fsdp_no_memory(m->err);
     for (size_t i = first; i < m->group->count; i++)
         if (at->values[i])
             f->parts[f->part_count++] = (ckpt__fsdp_part){&m->group->files[i], shard_of(m, at->values[i])};
     t.count = f->part_count - t.first;
-    v->tensor = f->row_count + f->tensor_count;
-    f->tensors[f->tensor_count++] = t;
-    *out = v;
-    return CKPT_OK;
+    return add_tensor(m, t, out);
 }
 
 /* ---- what is not the same */
@@ -332,16 +324,10 @@ static bool is_count(const merger *m, const place *at)
 }
 
 /* FSDP1 has one for all parameters of a unit, and files have it at the place of each. An optimizer that is not sharded counts each by
- * itself, in place: one that several share would be counted several times a step. So each place gets a value of its own, which
- * gets a storage of its own (fill.c). */
+ * itself, in place: one that several share would be counted several times a step. So each place gets a tensor of its own. */
 static ckpt_status copy_count(const merger *m, const ckpt_value **value)
 {
-    ckpt_value *own = ckpt__value_new(m->f->index->arena, CKPT_V_TENSOR);
-    if (!own)
-        return ckpt__fsdp_no_memory(m->err);
-    own->tensor = CKPT__FSDP_COUNTS + (*value)->tensor;
-    *value = own;
-    return CKPT_OK;
+    return add_tensor(m, (ckpt__fsdp_tensor){.like = (*value)->tensor}, value);
 }
 
 static ckpt_status merge_value(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
