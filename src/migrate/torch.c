@@ -467,13 +467,10 @@ ckpt_status ckpt__migrate_torch_attach(ckpt__migration *m, const ckpt_value *kep
     if (!dict && root) /* a list, a number: it keeps a place of its own */
         entries[0] = (ckpt_entry){ckpt__value_str(a, "value", 5), root};
     entries[n] = (ckpt_entry){ckpt__value_str(a, CKPT__TORCH_KEY, strlen(CKPT__TORCH_KEY)), kept};
-    ckpt_value *fresh = ckpt__value_dict(a, entries, n + 1);
+    const ckpt_value *fresh =
+        dict ? ckpt__value_dict_like(a, root, entries, n + 1) : ckpt__value_dict(a, entries, n + 1);
     if (!fresh || !entries[n].key || (n && !entries[0].key))
         return ckpt__migration_no_memory(err);
-    if (dict) {
-        fresh->class_name = root->class_name;
-        fresh->state = root->state;
-    }
     m->root = fresh;
     return CKPT_OK;
 }

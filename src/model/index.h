@@ -360,6 +360,8 @@ ckpt_value *ckpt__value_bool(ckpt__arena *a, bool v);
 ckpt_value *ckpt__value_str(ckpt__arena *a, const char *data, size_t n);
 /* Entries and items are copied into the arena. */
 ckpt_value *ckpt__value_dict(ckpt__arena *a, const ckpt_entry *entries, size_t n);
+ckpt_value *ckpt__value_dict_like(ckpt__arena *a, const ckpt_value *like, const ckpt_entry *entries,
+                                  size_t n); /* of the class, and with the state, of another dict */
 ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *const *items, size_t n);
 /* Is it a list or a tuple? v NULL: it is neither. */
 static inline bool ckpt__is_list(const ckpt_value *v)

@@ -18,6 +18,7 @@
 #define CKPT_FSDP_H
 #include "format/folder/folder.h"
 #include "format/shard.h"
+#include "model/trees.h"
 
 typedef enum ckpt__fsdp_kind { CKPT__FSDP_MODEL, CKPT__FSDP_OPTIMIZER, CKPT__FSDP_EXTRA } ckpt__fsdp_kind;
 
@@ -88,11 +89,7 @@ ckpt_status ckpt__fsdp_lack(ckpt__fsdp *f, const char *file, ckpt_status status,
 /* ---- merge.c */
 /* The trees of a group's files as one, put into the root under its key; what differs between ranks goes to `own`, whose entries
  * [rank] are those of that rank. */
-typedef struct ckpt__fsdp_own {
-    ckpt_entry *entries; /* heap */
-    size_t count, capacity;
-} ckpt__fsdp_own;
-ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__fsdp_own *own, ckpt_error *err);
+ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__entries *own, ckpt_error *err);
 
 /* ---- fill.c */
 /* The root is there: all tensors that it leads to become rows, with their names, and the rows of the files are left out. */
