@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "format/table.h"
 #include "migrate/to_canonical.h"
+#include "model/visits.h"
 
 /* ---- the file */
 
@@ -166,12 +167,6 @@ static ckpt_status name_tensors(ckpt__laying *l)
     return CKPT_OK;
 }
 
-static int is_tensor(void *ctx, const ckpt_visit *visit)
-{
-    (void)ctx;
-    return visit->value->kind == CKPT_V_TENSOR;
-}
-
 /* The source's own optimizer without its tensors. NULL: it says nothing else. */
 static ckpt_status settings_of(const ckpt__laying *l, const ckpt_value *own, const ckpt_value **out)
 {
@@ -216,7 +211,7 @@ static ckpt_status keep_groups(const ckpt__laying *l, const ckpt_value *was, con
     for (size_t i = 0; i < room; i++) {
         const ckpt_entry *one = &made->value->entries[i];
         const ckpt_entry *same = one->key->kind == CKPT_V_STR ? entry_called(values, one->key->text) : NULL;
-        entries[i] = same && ckpt_value_walk(one->value, 0, is_tensor, NULL, NULL) == 0 ? *same : *one;
+        entries[i] = same && ckpt__value_has_tensor(one->value, NULL) == 0 ? *same : *one;
     }
     *both = (ckpt_entry){made->key, ckpt__value_dict(l->m->from->arena, entries, room)};
     *out = both;

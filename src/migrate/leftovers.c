@@ -65,15 +65,11 @@ static bool without(const ckpt_value *root, ckpt_str path, ckpt__arena *a, const
     if (depth == 0)
         return true;
     while (depth-- > 0) {
-        ckpt_value *copy = ckpt__value_new(a, CKPT_V_DICT);
-        ckpt_entry *entries = ckpt__arena_array(a, spine[depth]->entry_count, sizeof *entries);
-        if (!copy || !entries)
+        const ckpt_value *was = spine[depth];
+        ckpt_value *copy = ckpt__value_dict_like(a, was, was->entries, was->entry_count);
+        if (!copy)
             return false;
-        memcpy(entries, spine[depth]->entries, spine[depth]->entry_count * sizeof *entries);
-        copy->entries = entries;
-        copy->entry_count = spine[depth]->entry_count;
-        copy->class_name = spine[depth]->class_name;
-        copy->state = spine[depth]->state;
+        ckpt_entry *entries = (ckpt_entry *)(uintptr_t)copy->entries;
         if (below) {
             entries[at[depth]].value = below;
         } else {

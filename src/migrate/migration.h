@@ -65,6 +65,7 @@
  *   to_llmc_ranks.c    what each of those has for itself
  *   out_files.c        the list of the target's files (out.h)
  *   out.c              writing a file, or a directory of shards (out.h)
+ *   ties.c             names that a program ties by itself (out.h)
  *   turns.c            files that have ranges of the same tensors, by turns
  *   bytes.c            which bytes become which: the plan, and reading by it (out.h)
  *   bytes_slices.c     what conversions cost of tensors that files have in ranges

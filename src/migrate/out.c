@@ -69,33 +69,14 @@ static ckpt_status leave_ties(ckpt__migration *m, ckpt_error *err)
 {
     size_t kept = 0;
     ckpt__hash *seen = ckpt__hash_new(m->chosen_count);
-    ckpt__arena *a = m->index->arena;
     ckpt_status status = seen ? CKPT_OK : ckpt__migration_no_memory(err);
     for (size_t k = 0; status == CKPT_OK && k < m->chosen_count; k++) {
-        const ckpt__tensor *t = &m->index->tensors[m->chosen[k]];
-        ckpt__buf key = {0};
-        size_t first = SIZE_MAX;
-        int put = 1;
-        if (t->whole && t->info.nbytes) {
-            ckpt__buf_printf(&key, "%u %lld %d %u", t->storage, (long long)t->info.offset, (int)t->info.dtype,
-                             t->info.ndim);
-            for (uint32_t d = 0; d < t->info.ndim; d++)
-                ckpt__buf_printf(&key, " %lld:%lld", (long long)t->info.shape[d], (long long)t->info.strides[d]);
-            ckpt_str text = key.failed ? (ckpt_str){NULL, 0} : ckpt__arena_str(a, key.data, key.size);
-            put = text.data ? ckpt__hash_put(seen, text.data, text.size, m->chosen[k], &first) : -1;
-            ckpt__buf_free(&key);
-        }
-        if (put == 1)
-            m->chosen[kept++] = m->chosen[k];
-        else if (put == 0) {
-            m->ledger.rows[m->chosen[k]].fate = CKPT__FATE_TIED;
-            char other[200];
-            ckpt_str name = m->index->tensors[first].info.name;
-            status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "tied", t->info.name, err,
-                                          "is '%s' under another name: left out, as transformers does",
-                                          ckpt__escape(other, sizeof other, name.data, name.size));
-        } else
-            status = ckpt__migration_no_memory(err);
+        const size_t tensor = m->chosen[k];
+        bool tied;
+        status =
+            ckpt__leave_tied(m, seen, tensor, m->index->tensors[tensor].info.name, "as transformers does", &tied, err);
+        if (!tied)
+            m->chosen[kept++] = tensor;
     }
     if (status == CKPT_OK)
         m->chosen_count = kept;

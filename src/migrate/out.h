@@ -46,6 +46,13 @@ ckpt__out_file *ckpt__out_add(ckpt__out *w, const char *name);
  * empty yet. */
 ckpt_status ckpt__out_add_recipe(ckpt__out *w, const char *name, ckpt__recipe *recipe);
 
+/* ---- ties.c */
+
+/* Is a tensor of the target the same view as one that was asked about before? Then it is left out: the row's fate and a note ("tied") say
+ * so, under the name `name`. seen: those that were; its keys lie in the arena of m->index. why: "as transformers does". */
+ckpt_status ckpt__leave_tied(ckpt__migration *m, ckpt__hash *seen, size_t tensor, ckpt_str name, const char *why,
+                             bool *tied, ckpt_error *err);
+
 /* ---- bytes.c */
 
 /* Which bytes of the source become which of the target, once all recipes are made. m->index describes the target from then on

@@ -71,33 +71,14 @@ static const ckpt__trained *trained(const trainer *t, ckpt_str name)
     return ckpt__hash_get(t->parts.by_name, name.data, name.size, &at) ? &t->parts.params[at] : NULL;
 }
 
-/* Another name of a weight that is written: the program ties it again. *seen: view -> tensor, by the storage. */
-static bool is_tied(const trainer *t, ckpt__hash *seen, size_t tensor, size_t *first, bool *failed)
-{
-    const ckpt__tensor *one = &t->m->index->tensors[tensor];
-    char key[60];
-    if (!one->whole || !one->info.nbytes)
-        return false;
-    int n = snprintf(key, sizeof key, "%u %lld", one->storage, (long long)one->info.offset);
-    ckpt_str text = ckpt__arena_str(t->arena, key, (size_t)n);
-    int put = text.data ? ckpt__hash_put(seen, text.data, text.size, tensor, first) : -1;
-    *failed |= put < 0;
-    return put == 0 && ckpt__same_view(&t->m->index->tensors[*first], one);
-}
-
 static ckpt_status write_weight(trainer *t, const ckpt_entry *e, ckpt__hash *seen, ckpt__made_dict *d)
 {
-    char other[200];
-    size_t first;
-    bool failed = false;
     const ckpt_str name = e->key->text;
-    if (is_tied(t, seen, e->value->tensor, &first, &failed)) {
-        ckpt_str is = t->m->index->tensors[first].info.name;
-        t->m->ledger.rows[e->value->tensor].fate = CKPT__FATE_TIED;
-        return ckpt__migration_note(t->m, CKPT_SEVERITY_NOTE, "tied", name, t->err,
-                                    "is '%s' under another name: left out, the program ties it again",
-                                    ckpt__escape(other, sizeof other, is.data, is.size));
-    }
+    bool tied;
+    ckpt_status status =
+        ckpt__leave_tied(t->m, seen, e->value->tensor, name, "the program ties it again", &tied, t->err);
+    if (status < 0 || tied)
+        return status;
     const ckpt__trained *own = trained(t, name);
     const ckpt_value *master = own ? ckpt__master_in(t->m, own->state) : NULL, *v = master ? master : e->value;
     if (master) {
@@ -111,7 +92,7 @@ static ckpt_status write_weight(trainer *t, const ckpt_entry *e, ckpt__hash *see
     }
     t->m->index->tensors[v->tensor].info.name = name;
     ckpt__made_put(d, e->key, v);
-    return failed ? ckpt__trainer_no_memory(t) : CKPT_OK;
+    return CKPT_OK;
 }
 
 ckpt_status ckpt__trainer_no_model(const trainer *t)

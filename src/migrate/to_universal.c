@@ -311,8 +311,7 @@ static const ckpt__trained *tied_to(const universal *u, size_t tensor)
     const ckpt__tensor *t = &x->tensors[tensor];
     for (size_t i = 0; t->info.nbytes && i < u->parts.count; i++) {
         const ckpt__trained *p = &u->parts.params[i];
-        if (!is_idle(p) && p->weight != SIZE_MAX && x->tensors[p->weight].storage == t->storage &&
-            ckpt__same_view(&x->tensors[p->weight], t))
+        if (!is_idle(p) && p->weight != SIZE_MAX && ckpt__same_view(&x->tensors[p->weight], t))
             return p;
     }
     return NULL;

@@ -7,6 +7,7 @@
 #include "format/torch/write.h"
 #include "format/table.h"
 #include "model/views.h"
+#include "model/visits.h"
 
 static const ckpt_entry *kept_entry(const ckpt__index *x)
 {
@@ -103,19 +104,8 @@ static int name_tensor(void *ctx, const ckpt_visit *visit)
                      !other_record(n, tensor, visit->name, &tensor)))
         return 0;
     ckpt_tensor_info *info = &n->x->tensors[tensor].info;
-    ckpt_key *keys = ckpt__arena_array(n->x->arena, visit->path.count + 1, sizeof *keys);
-    ckpt_str name = ckpt__arena_str(n->x->arena, visit->name.data, visit->name.size);
-    if (!keys || !name.data)
+    if (!ckpt__visit_row(n->x->arena, visit, info))
         return ckpt__migration_no_memory(n->err);
-    for (size_t i = 0; i < visit->path.count; i++) {
-        ckpt_str text = visit->path.keys[i].text;
-        keys[i] = visit->path.keys[i];
-        if (text.data && !(keys[i].text = ckpt__arena_str(n->x->arena, text.data, text.size)).data)
-            return ckpt__migration_no_memory(n->err);
-    }
-    info->name = name;
-    info->path = (ckpt_path){keys, visit->path.count};
-    info->inside = visit->inside;
     n->named[tensor] = true;
     return 0;
 }
@@ -477,13 +467,10 @@ ckpt_status ckpt__migrate_torch_attach(ckpt__migration *m, const ckpt_value *kep
     if (!dict && root) /* a list, a number: it keeps a place of its own */
         entries[0] = (ckpt_entry){ckpt__value_str(a, "value", 5), root};
     entries[n] = (ckpt_entry){ckpt__value_str(a, CKPT__TORCH_KEY, strlen(CKPT__TORCH_KEY)), kept};
-    ckpt_value *fresh = ckpt__value_dict(a, entries, n + 1);
+    const ckpt_value *fresh =
+        dict ? ckpt__value_dict_like(a, root, entries, n + 1) : ckpt__value_dict(a, entries, n + 1);
     if (!fresh || !entries[n].key || (n && !entries[0].key))
         return ckpt__migration_no_memory(err);
-    if (dict) {
-        fresh->class_name = root->class_name;
-        fresh->state = root->state;
-    }
     m->root = fresh;
     return CKPT_OK;
 }

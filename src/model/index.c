@@ -225,6 +225,27 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     return CKPT_OK;
 }
 
+ckpt_status ckpt__index_set_empty(ckpt__index *x, size_t tensor, const int64_t *shape, ckpt_error *err)
+{
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    if (!s)
+        return ckpt__fail_memory(err, x->tensors[tensor].info.name.data, 0);
+    s->dtype = x->tensors[tensor].info.dtype;
+    s->extent.memory = "";
+    return ckpt__index_set_view(x, tensor, x->storage_count - 1, shape, NULL, 0, err);
+}
+
+bool ckpt__index_own_storage(ckpt__index *x, size_t tensor)
+{
+    ckpt__tensor *t = &x->tensors[tensor];
+    ckpt__storage *s = ckpt__index_add_storage(x);
+    if (!s)
+        return false;
+    *s = x->storages[t->storage];
+    t->storage = (uint32_t)(x->storage_count - 1);
+    return true;
+}
+
 bool ckpt__index_tell_layout(ckpt__index *x, const char *format, ...)
 {
     char text[320];

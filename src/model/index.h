@@ -297,6 +297,10 @@ bool ckpt__index_reserve(ckpt__index *index, size_t storages, size_t tensors);
  * CKPT_E_FORMAT naming the tensor, or CKPT_E_NO_MEMORY. dtype and ndim must be set before. */
 ckpt_status ckpt__index_set_view(ckpt__index *index, size_t tensor, size_t storage, const int64_t *shape,
                                  const int64_t *strides, int64_t offset, ckpt_error *err);
+/* The same of a tensor that has no elements: a view of a storage without bytes. */
+ckpt_status ckpt__index_set_empty(ckpt__index *index, size_t tensor, const int64_t *shape, ckpt_error *err);
+/* Tensor i, which is whole, views a storage of its own, of the same bytes. False: no memory. */
+bool ckpt__index_own_storage(ckpt__index *index, size_t tensor);
 /* Splits tensor i, once: it has the pieces, copied with their boxes into the index (piece.tensor is filled). Fills info.shape
  * (copied), info.nbytes and info.device (the storages' where all have one); info.strides is NULL and info.storage -1. Checks each
  * box against the shape and each view against its storage: CKPT_E_FORMAT naming the tensor. Pieces without elements are left
@@ -356,6 +360,8 @@ ckpt_value *ckpt__value_bool(ckpt__arena *a, bool v);
 ckpt_value *ckpt__value_str(ckpt__arena *a, const char *data, size_t n);
 /* Entries and items are copied into the arena. */
 ckpt_value *ckpt__value_dict(ckpt__arena *a, const ckpt_entry *entries, size_t n);
+ckpt_value *ckpt__value_dict_like(ckpt__arena *a, const ckpt_value *like, const ckpt_entry *entries,
+                                  size_t n); /* of the class, and with the state, of another dict */
 ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *const *items, size_t n);
 /* Is it a list or a tuple? v NULL: it is neither. */
 static inline bool ckpt__is_list(const ckpt_value *v)

@@ -1,45 +1,7 @@
 /* model/index_keep.c - tensors that were the means of reading, and are not in the index in the end. */
-#include "model/index.h"
+#include "model/visits.h"
 
 #include <stdlib.h>
-
-typedef struct numbers {
-    const size_t *now; /* by old number: 1 + the new one; 0: left out */
-    size_t count;
-    size_t from, to; /* a number from + i becomes to + now[i], then to + i */
-    bool final;
-} numbers;
-
-/* A value that is reached twice is numbered anew once: the first walk gives numbers that no tensor has, the second the new
- * ones. */
-static int number_value(void *ctx, const ckpt_visit *visit)
-{
-    const numbers *n = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
-    if (v->kind != CKPT_V_TENSOR)
-        return CKPT_OK;
-    const size_t away = SIZE_MAX / 2;
-    if (n->final) {
-        if (v->tensor >= away)
-            v->tensor -= away;
-    } else if (v->tensor < n->count) {
-        if (n->now[v->tensor])
-            v->tensor = away + n->now[v->tensor] - 1;
-        else
-            *v = (ckpt_value){.kind = CKPT_V_NONE};
-    }
-    return CKPT_OK;
-}
-
-static ckpt_status number_tree(const ckpt__index *x, const size_t *now, ckpt_error *err)
-{
-    numbers n = {.now = now, .count = x->tensor_count};
-    if (!x->root)
-        return CKPT_OK;
-    ckpt_status status = (ckpt_status)ckpt_value_walk(x->root, 0, number_value, &n, err);
-    n.final = true;
-    return status == CKPT_OK ? (ckpt_status)ckpt_value_walk(x->root, 0, number_value, &n, err) : status;
-}
 
 static void keep_pieces(ckpt__index *x, const size_t *now)
 {
@@ -92,7 +54,7 @@ ckpt_status ckpt__index_keep(ckpt__index *x, const bool *keep, ckpt_error *err)
             now[i] = ++count;
         }
     if (status == CKPT_OK)
-        status = number_tree(x, now, err);
+        status = ckpt__values_number(x->root, now, x->tensor_count, err);
     if (status == CKPT_OK) {
         keep_pieces(x, now);
         for (size_t i = 0; i < x->tensor_count; i++)

@@ -56,6 +56,16 @@ ckpt_value *ckpt__value_dict(ckpt__arena *a, const ckpt_entry *entries, size_t n
     return v;
 }
 
+ckpt_value *ckpt__value_dict_like(ckpt__arena *a, const ckpt_value *like, const ckpt_entry *entries, size_t n)
+{
+    ckpt_value *v = ckpt__value_dict(a, entries, n);
+    if (v) {
+        v->class_name = like->class_name;
+        v->state = like->state;
+    }
+    return v;
+}
+
 ckpt_value *ckpt__value_list(ckpt__arena *a, ckpt_kind kind, const ckpt_value *const *items, size_t n)
 {
     ckpt_value *v = ckpt__value_new(a, kind);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include "engine/elements.h"
+#include "model/visits.h"
 
 /* ---- tensors */
 
@@ -81,26 +82,8 @@ static int on_print(void *ctx, const ckpt_visit *visit)
 {
     printer *p = ctx;
     const ckpt_value *v = visit->value;
-    const ckpt_key *key = visit->path.count ? &visit->path.keys[visit->path.count - 1] : NULL;
     ckpt__buf *b = &p->text;
-    ckpt__buf_printf(b, "|%d %zu %lld:", (int)v->kind, visit->path.count, key ? (long long)key->number : 0);
-    if (key && key->text.data)
-        ckpt__buf_add(b, key->text.data, key->text.size);
-    ckpt__buf_printf(b, " %zu %zu:", v->item_count, v->entry_count);
-    if (v->class_name.data)
-        ckpt__buf_add(b, v->class_name.data, v->class_name.size);
-    if (v->text.data)
-        ckpt__buf_add(b, v->text.data, v->text.size);
-    if (visit->cycle)
-        ckpt__buf_add(b, visit->cycle_to.data, visit->cycle_to.size);
-    if (v->array && v->array->dtype.data)
-        ckpt__buf_add(b, v->array->dtype.data, v->array->dtype.size);
-    if (v->array && v->array->ndim)
-        ckpt__buf_add(b, v->array->shape, v->array->ndim * sizeof *v->array->shape);
-    if (v->kind == CKPT_V_BOOL)
-        ckpt__buf_char(b, v->boolean ? 't' : 'f');
-    else if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT)
-        ckpt__buf_add(b, &v->integer, sizeof v->integer);
+    ckpt__visit_bytes(b, visit);
     if (v->kind == CKPT_V_TENSOR && v->tensor < p->r->row_count) {
         const ckpt_tensor_info *t = &p->r->index->tensors[v->tensor].info;
         ckpt__buf_printf(b, "%d %u %d%d", (int)t->dtype, (unsigned)t->ndim, t->conj, t->neg);

@@ -3,31 +3,13 @@
 #include "ranks/flat.h"
 
 #include <stdlib.h>
-
-static const size_t away = SIZE_MAX / 2; /* from here on: a number that a value has for good */
+#include "model/visits.h"
 
 typedef struct filler {
     ckpt__ranks *r;
-    size_t *now; /* heap: by the number that a value has, 1 + that of its row; 0: none yet, SIZE_MAX: left out */
+    size_t *now; /* heap: by the number that a value has, 1 + that of its row; 0: none yet, or none was made */
     size_t count;
-    bool final;
 } filler;
-
-static ckpt_status copy_path(ckpt__arena *a, const ckpt_visit *visit, ckpt_tensor_info *info)
-{
-    ckpt_key *keys = ckpt__arena_array(a, visit->path.count + 1, sizeof *keys);
-    info->name = ckpt__arena_str(a, visit->name.data, visit->name.size);
-    if (!keys || !info->name.data)
-        return CKPT_E_NO_MEMORY;
-    for (size_t i = 0; i < visit->path.count; i++) {
-        keys[i] = visit->path.keys[i];
-        if (keys[i].text.data && !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
-            return CKPT_E_NO_MEMORY;
-    }
-    info->path = (ckpt_path){keys, visit->path.count};
-    info->inside = visit->inside;
-    return CKPT_OK;
-}
 
 /* What one rank has, under the name that it has now. */
 static ckpt_status copy_row(filler *l, size_t from, const ckpt_tensor_info *named)
@@ -78,14 +60,14 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
     bool made = true;
     if (v->kind != CKPT_V_TENSOR || v->tensor >= l->count)
         return CKPT_OK;
-    if (copy_path(x->arena, visit, &named) < 0)
+    if (!ckpt__visit_row(x->arena, visit, &named))
         return ckpt__ranks_no_memory(l->r->err);
     const size_t row = x->tensor_count;
     ckpt_status status = v->tensor < l->r->row_count
                              ? copy_row(l, v->tensor, &named)
                              : join(l, &l->r->tensors[v->tensor - l->r->row_count], &named, &made);
     if (!l->now[v->tensor])
-        l->now[v->tensor] = made ? row + 1 : SIZE_MAX;
+        l->now[v->tensor] = made ? row + 1 : 0;
     return status;
 }
 
@@ -98,7 +80,7 @@ static ckpt_status compare_twin(filler *l, const ckpt__ranks_twin *twin)
     const ckpt_tensor_info named = {.name = other->name.shown};
     bool made = false, same = true;
     uint64_t at = 0;
-    if (row == SIZE_MAX || row == 0 || r->files->first)
+    if (row == 0 || r->files->first)
         return CKPT_OK;
     const size_t twin_row = r->index->tensor_count;
     ckpt_status status = join(l, other, &named, &made);
@@ -118,20 +100,6 @@ static ckpt_status compare_twin(filler *l, const ckpt__ranks_twin *twin)
                      "%llu on ('replicate: first' takes the first's)",
                      r->parts[one->first].file->name, (unsigned long long)at)
                : status;
-}
-
-/* A value that is reached twice gets its number once: first one that no tensor has. */
-static int on_number(void *ctx, const ckpt_visit *visit)
-{
-    const filler *l = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
-    if (v->kind != CKPT_V_TENSOR)
-        return CKPT_OK;
-    if (l->final)
-        v->tensor -= v->tensor >= away ? away : 0;
-    else if (v->tensor < l->count)
-        v->tensor = away + l->now[v->tensor] - 1;
-    return CKPT_OK;
 }
 
 static ckpt_status leave_out(const filler *l, size_t end)
@@ -157,10 +125,7 @@ ckpt_status ckpt__ranks_fill(ckpt__ranks *r)
     for (size_t i = 0; status == CKPT_OK && i < r->twin_count; i++)
         status = compare_twin(&l, &r->twins[i]);
     if (status == CKPT_OK && !r->wrong) {
-        status = (ckpt_status)ckpt_value_walk(r->index->root, 0, on_number, &l, r->err);
-        l.final = true;
-        if (status == CKPT_OK)
-            status = (ckpt_status)ckpt_value_walk(r->index->root, 0, on_number, &l, r->err);
+        status = ckpt__values_number(r->index->root, l.now, l.count, r->err);
         if (status == CKPT_OK)
             status = leave_out(&l, end);
         if (status == CKPT_OK && r->native)

@@ -136,7 +136,7 @@ ckpt_status ckpt__flat_open(ckpt__ranks *r)
 typedef struct grafting {
     ckpt__ranks *r;
     size_t stage;
-    ckpt__ranks_own states, groups; /* of the state's dict; of the groups the values alone count */
+    ckpt__entries states, groups; /* of the state's dict; of the groups the values alone count */
     const ckpt_value *step;
 } grafting;
 
@@ -179,7 +179,7 @@ static ckpt_status name_state(grafting *g, const ckpt__ranks_name *param, ckpt_s
 }
 
 /* The step of the buffer is that of each parameter in it, which counts it by itself. */
-static ckpt_status add_step(grafting *g, const ckpt__flat_set *set, const ckpt__ranks_name *param, ckpt__ranks_own *to)
+static ckpt_status add_step(grafting *g, const ckpt__flat_set *set, const ckpt__ranks_name *param, ckpt__entries *to)
 {
     const ckpt_value *key = ckpt__value_str(g->r->index->arena, "step", 4), *value = g->step;
     ckpt__ranks_tensor t = {.shard = SIZE_MAX, .alone = true};
@@ -192,14 +192,14 @@ static ckpt_status add_step(grafting *g, const ckpt__flat_set *set, const ckpt__
         if (status == CKPT_OK)
             status = new_tensor(g, set, t, set->flat->step, &value);
     }
-    return status == CKPT_OK ? ckpt__ranks_put_own(to, key, value, g->r->err) : status;
+    return status == CKPT_OK ? ckpt__entries_add(to, key, value, g->r->err) : status;
 }
 
 static ckpt_status add_state(grafting *g, const ckpt__flat_set *set, size_t i, const ckpt_value **out)
 {
     const ckpt__ranks_name param = g->r->tensors[set->params[i]].name;
     ckpt__arena *a = g->r->index->arena;
-    ckpt__ranks_own entries = {NULL, 0, 0};
+    ckpt__entries entries = {NULL, 0, 0};
     ckpt_status status = add_step(g, set, &param, &entries);
     for (size_t b = 0; status == CKPT_OK && b < set->flat->buffer_count; b++) {
         const ckpt_str name = set->flat->buffers[b].key;
@@ -215,13 +215,13 @@ static ckpt_status add_state(grafting *g, const ckpt__flat_set *set, size_t i, c
         if (status == CKPT_OK)
             status = new_tensor(g, set, t, set->flat->buffers[b].path, &value);
         if (status == CKPT_OK)
-            status = ckpt__ranks_put_own(&entries, key, value, g->r->err);
+            status = ckpt__entries_add(&entries, key, value, g->r->err);
     }
     const ckpt_value *key = ckpt__value_str(a, param.param.data, param.param.size),
-                     *dict = status == CKPT_OK ? ckpt__value_dict(a, entries.entries, entries.count) : NULL;
-    free(entries.entries);
+                     *dict = status == CKPT_OK ? ckpt__entries_dict(&entries, a) : NULL;
+    free(entries.items);
     if (status == CKPT_OK)
-        status = key && dict ? ckpt__ranks_put_own(&g->states, key, dict, g->r->err) : ckpt__ranks_no_memory(g->r->err);
+        status = key && dict ? ckpt__entries_add(&g->states, key, dict, g->r->err) : ckpt__ranks_no_memory(g->r->err);
     *out = ckpt__value_str(a, param.local.data,
                            param.local.size); /* names in lists are those of the stage, as all are by now */
     return status == CKPT_OK && !*out ? ckpt__ranks_no_memory(g->r->err) : status;
@@ -259,7 +259,7 @@ static ckpt_status add_group(grafting *g, const ckpt__flat_set *set)
     ckpt__arena *a = g->r->index->arena;
     const ckpt_value **ids = ckpt__arena_array(a, set->count + 1, sizeof *ids), *settings = NULL;
     const ckpt_value *key = ckpt__value_str(a, "params", 6);
-    ckpt__ranks_own entries = {NULL, 0, 0};
+    ckpt__entries entries = {NULL, 0, 0};
     ckpt_status status = ids && key ? common(g, set, set->flat->step, &g->step) : ckpt__ranks_no_memory(g->r->err);
     if (status == CKPT_OK)
         status = common(g, set, set->flat->group, &settings);
@@ -268,14 +268,14 @@ static ckpt_status add_group(grafting *g, const ckpt__flat_set *set)
     for (size_t i = 0; status == CKPT_OK && settings && i < settings->entry_count; i++)
         if (settings->entries[i].key->kind != CKPT_V_STR ||
             !ckpt__str_among(settings->entries[i].key->text, "params param_names"))
-            status = ckpt__ranks_put_own(&entries, settings->entries[i].key, settings->entries[i].value, g->r->err);
+            status = ckpt__entries_add(&entries, settings->entries[i].key, settings->entries[i].value, g->r->err);
     const ckpt_value *list = status == CKPT_OK ? ckpt__value_list(a, CKPT_V_LIST, ids, set->count) : NULL;
     if (status == CKPT_OK)
-        status = list ? ckpt__ranks_put_own(&entries, key, list, g->r->err) : ckpt__ranks_no_memory(g->r->err);
-    const ckpt_value *dict = status == CKPT_OK ? ckpt__value_dict(a, entries.entries, entries.count) : NULL;
+        status = list ? ckpt__entries_add(&entries, key, list, g->r->err) : ckpt__ranks_no_memory(g->r->err);
+    const ckpt_value *dict = status == CKPT_OK ? ckpt__entries_dict(&entries, a) : NULL;
     if (status == CKPT_OK)
-        status = dict ? ckpt__ranks_put_own(&g->groups, key, dict, g->r->err) : ckpt__ranks_no_memory(g->r->err);
-    free(entries.entries);
+        status = dict ? ckpt__entries_add(&g->groups, key, dict, g->r->err) : ckpt__ranks_no_memory(g->r->err);
+    free(entries.items);
     return status;
 }
 
@@ -303,26 +303,26 @@ static ckpt_status put_in(grafting *g, const ckpt__ranks_group *group, const ckp
     ckpt__arena *a = g->r->index->arena;
     const ckpt_str none = {NULL, 0}, in = g->r->files->flats[0].in;
     replacing p = {.found = false};
-    ckpt__ranks_own entries = {NULL, 0, 0};
+    ckpt__entries entries = {NULL, 0, 0};
     const ckpt_value *was, *items = NULL, **groups = ckpt__arena_array(a, g->groups.count + 1, sizeof *groups);
     const ckpt_value *state_key = ckpt__value_str(a, "state", 5), *groups_key = ckpt__value_str(a, "param_groups", 12),
-                     *states = ckpt__value_dict(a, g->states.entries, g->states.count);
+                     *states = ckpt__entries_dict(&g->states, a);
     ckpt__edits *edits = ckpt__edits_new(a, NULL);
     ckpt_status status =
         groups && state_key && groups_key && states && edits ? CKPT_OK : ckpt__ranks_no_memory(g->r->err);
     ckpt__flat_path(group, in, &p.at);
     was = *root ? ckpt__value_at(*root, p.at) : NULL;
     for (size_t i = 0; status == CKPT_OK && i < g->groups.count; i++)
-        groups[i] = g->groups.entries[i].value;
+        groups[i] = g->groups.items[i].value;
     for (size_t i = 0; status == CKPT_OK && was && was->kind == CKPT_V_DICT && i < was->entry_count; i++)
-        status = ckpt__ranks_put_own(&entries, was->entries[i].key, was->entries[i].value, g->r->err);
+        status = ckpt__entries_add(&entries, was->entries[i].key, was->entries[i].value, g->r->err);
     if (status == CKPT_OK && !(items = ckpt__value_list(a, CKPT_V_LIST, groups, g->groups.count)))
         status = ckpt__ranks_no_memory(g->r->err);
     if (status == CKPT_OK)
-        status = ckpt__ranks_put_own(&entries, state_key, states, g->r->err);
+        status = ckpt__entries_add(&entries, state_key, states, g->r->err);
     if (status == CKPT_OK)
-        status = ckpt__ranks_put_own(&entries, groups_key, items, g->r->err);
-    if (status == CKPT_OK && !(p.by = ckpt__value_dict(a, entries.entries, entries.count)))
+        status = ckpt__entries_add(&entries, groups_key, items, g->r->err);
+    if (status == CKPT_OK && !(p.by = ckpt__entries_dict(&entries, a)))
         status = ckpt__ranks_no_memory(g->r->err);
     if (status == CKPT_OK && was && was->kind == CKPT_V_DICT)
         status = ckpt__rewrite(edits, *root, on_optimizer, &p, root, g->r->err);
@@ -331,7 +331,7 @@ static ckpt_status put_in(grafting *g, const ckpt__ranks_group *group, const ckp
                                    "there is no dict at '%.*s' in it, where 'flat' says that the optimizer lies",
                                    (int)in.size, in.data);
     ckpt__edits_free(edits);
-    free(entries.entries);
+    free(entries.items);
     return status;
 }
 
@@ -355,7 +355,7 @@ ckpt_status ckpt__flat_graft(ckpt__ranks *r, const ckpt__ranks_group *group, siz
     if (status == CKPT_OK && all)
         status = put_in(&g, group, root);
     free(taken);
-    free(g.states.entries);
-    free(g.groups.entries);
+    free(g.states.items);
+    free(g.groups.items);
     return status;
 }

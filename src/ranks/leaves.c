@@ -4,15 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "anatomy/rank_kind.h"
+#include "model/visits.h"
 
-static ckpt_status keep_own(ckpt__ranks_merger *m, const ckpt__ranks_place *at, ckpt__ranks_own *own)
+static ckpt_status keep_own(ckpt__ranks_merger *m, const ckpt__place *at, ckpt__entries *own)
 {
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->count; i++)
-        if (at->values[i])
-            status = ckpt__ranks_put_own(&own[i], at->key, at->values[i], m->r->err);
     m->r->differ++;
-    return status;
+    return ckpt__place_keep(at, own, m->r->err);
 }
 
 /* ---- may it differ? */
@@ -60,9 +57,9 @@ ckpt_status ckpt__ranks_not_same(const ckpt__ranks_merger *m, size_t one, size_t
 /* ---- values */
 
 /* *other: the first file that has something else than the first one; the count of files: there is none. */
-static ckpt_status compare(ckpt__ranks_merger *m, const ckpt__ranks_place *at, size_t *other)
+static ckpt_status compare(ckpt__ranks_merger *m, const ckpt__place *at, size_t *other)
 {
-    const size_t first = ckpt__ranks_first(m, at), files = m->count;
+    const size_t first = ckpt__place_first(at), files = m->count;
     bool same = true;
     ckpt_status status = CKPT_OK;
     for (*other = first; status == CKPT_OK && same && *other < files;)
@@ -71,16 +68,10 @@ static ckpt_status compare(ckpt__ranks_merger *m, const ckpt__ranks_place *at, s
     return status;
 }
 
-static int is_tensor(void *ctx, const ckpt_visit *visit)
+ckpt_status ckpt__ranks_merge_value(ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **out,
+                                    ckpt__entries *own)
 {
-    (void)ctx;
-    return visit->value->kind == CKPT_V_TENSOR;
-}
-
-ckpt_status ckpt__ranks_merge_value(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
-                                    ckpt__ranks_own *own)
-{
-    const size_t first = ckpt__ranks_first(m, at);
+    const size_t first = ckpt__place_first(at);
     const ckpt_str path = ckpt__ranks_path(m);
     size_t other;
     ckpt_status status = compare(m, at, &other);
@@ -93,7 +84,7 @@ ckpt_status ckpt__ranks_merge_value(ckpt__ranks_merger *m, const ckpt__ranks_pla
     *out = at->values[first];
     for (size_t i = 0; status == CKPT_OK && i < m->count; i++)
         if (at->values[i])
-            status = (ckpt_status)ckpt_value_walk(at->values[i], 0, is_tensor, NULL, m->r->err);
+            status = (ckpt_status)ckpt__value_has_tensor(at->values[i], m->r->err);
     if (status != CKPT_OK)
         return status < 0 ? status
                           : ckpt__ranks_not_same(
@@ -175,7 +166,7 @@ static ckpt_status check_axes(ckpt__ranks_merger *m, const ckpt__ranks_tensor *t
     return CKPT_OK;
 }
 
-static ckpt_status add_tensor(ckpt__ranks_merger *m, const ckpt__ranks_place *at, ckpt__ranks_tensor t,
+static ckpt_status add_tensor(ckpt__ranks_merger *m, const ckpt__place *at, ckpt__ranks_tensor t,
                               const ckpt_value **out)
 {
     ckpt__ranks *r = m->r;
@@ -197,11 +188,10 @@ static ckpt_status add_tensor(ckpt__ranks_merger *m, const ckpt__ranks_place *at
 }
 
 /* Several stages have it: the layout says that they share it, or each has another one for itself. */
-static ckpt_status share(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
-                         ckpt__ranks_own *own)
+static ckpt_status share(ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **out, ckpt__entries *own)
 {
     ckpt__ranks *r = m->r;
-    const size_t first = ckpt__ranks_first(m, at);
+    const size_t first = ckpt__place_first(at);
     ckpt_status status = CKPT_OK;
     *out = at->values[first];
     if ((*out)->tensor < r->row_count)
@@ -226,8 +216,8 @@ static ckpt_status share(ckpt__ranks_merger *m, const ckpt__ranks_place *at, con
     return status;
 }
 
-ckpt_status ckpt__ranks_merge_tensors(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
-                                      ckpt__ranks_own *own)
+ckpt_status ckpt__ranks_merge_tensors(ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **out,
+                                      ckpt__entries *own)
 {
     if (m->stage == SIZE_MAX)
         return share(m, at, out, own);

@@ -4,114 +4,22 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "model/visits.h"
 
 enum { DEEPEST = 24 };
 
-size_t ckpt__ranks_first(const ckpt__ranks_merger *m, const ckpt__ranks_place *at)
+static bool all_have(const ckpt__place *at)
 {
     size_t i = 0;
-    while (i < m->count && !at->values[i])
+    while (i < at->count && at->values[i])
         i++;
-    return i;
-}
-
-static bool all_have(const ckpt__ranks_merger *m, const ckpt__ranks_place *at)
-{
-    size_t i = 0;
-    while (i < m->count && at->values[i])
-        i++;
-    return i == m->count;
-}
-
-static bool all_are(const ckpt__ranks_merger *m, const ckpt__ranks_place *at, ckpt_kind kind)
-{
-    for (size_t i = 0; i < m->count; i++)
-        if (at->values[i] && at->values[i]->kind != kind)
-            return false;
-    return true;
-}
-
-ckpt_status ckpt__ranks_put_own(ckpt__ranks_own *own, const ckpt_value *key, const ckpt_value *value, ckpt_error *err)
-{
-    if (!ckpt__grow(&own->entries, &own->capacity, own->count + 1, sizeof *own->entries))
-        return ckpt__ranks_no_memory(err);
-    own->entries[own->count++] = (ckpt_entry){key, value};
-    return CKPT_OK;
+    return i == at->count;
 }
 
 /* ---- dicts and lists */
 
-/* The children of all files, by key: those of child k are values[k * files ...]. */
-typedef struct children {
-    const ckpt_value **keys, **values; /* heap */
-    size_t count, capacity, value_capacity;
-    ckpt__hash *by_key;
-    ckpt__arena *texts;
-} children;
-
-static void put_key(ckpt__buf *text, const ckpt_value *key)
-{
-    if (key->kind == CKPT_V_STR)
-        ckpt__buf_add(text, key->text.data, key->text.size);
-    else if (key->kind == CKPT_V_INT)
-        ckpt__buf_printf(text, "%lld", (long long)key->integer);
-    else
-        ckpt__value_repr(text, key);
-}
-
-static ckpt_status add_child(const ckpt__ranks_merger *m, children *c, size_t file, const ckpt_value *key,
-                             const ckpt_value *value)
-{
-    const size_t files = m->count;
-    ckpt__buf text = {0};
-    size_t found;
-    ckpt__buf_printf(&text, "%d:", (int)key->kind);
-    put_key(&text, key);
-    bool good = !text.failed;
-    if (good && !ckpt__hash_get(c->by_key, text.data, text.size, &found)) {
-        char *own = ckpt__arena_copy(c->texts, text.data, text.size);
-        found = c->count;
-        good = own && ckpt__grow(&c->keys, &c->capacity, found + 1, sizeof *c->keys) &&
-               ckpt__grow(&c->values, &c->value_capacity, (found + 1) * files, sizeof *c->values) &&
-               ckpt__hash_put(c->by_key, own, text.size, found, NULL) >= 0;
-        if (good) {
-            c->keys[c->count++] = key;
-            memset(c->values + found * files, 0, files * sizeof *c->values);
-        }
-    }
-    if (good && !c->values[found * files + file])
-        c->values[found * files + file] = value;
-    ckpt__buf_free(&text);
-    return good ? CKPT_OK : ckpt__ranks_no_memory(m->r->err);
-}
-
-static ckpt_status list_children(const ckpt__ranks_merger *m, const ckpt__ranks_place *at, children *c)
-{
-    ckpt_status status = CKPT_OK;
-    c->by_key = ckpt__hash_new(64);
-    c->texts = ckpt__arena_new(0);
-    if (!c->by_key || !c->texts)
-        return ckpt__ranks_no_memory(m->r->err);
-    for (size_t i = 0; status == CKPT_OK && i < m->count; i++) {
-        const ckpt_value *v = at->values[i];
-        for (size_t k = 0; status == CKPT_OK && v && k < v->entry_count; k++)
-            status = add_child(m, c, i, v->entries[k].key, v->entries[k].value);
-        for (size_t k = 0; status == CKPT_OK && v && k < v->item_count; k++) {
-            const ckpt_value *key = ckpt__value_int(m->r->index->arena, (int64_t)k);
-            status = key ? add_child(m, c, i, key, v->items[k]) : ckpt__ranks_no_memory(m->r->err);
-        }
-    }
-    return status;
-}
-
-static int is_tensor(void *ctx, const ckpt_visit *visit)
-{
-    (void)ctx;
-    return visit->value->kind == CKPT_V_TENSOR;
-}
-
 /* All files have the same keys, but for values that one rank alone keeps (the first one's settings, say). */
-static ckpt_status check_keys(ckpt__ranks_merger *m, const ckpt__ranks_place *at, bool *fits)
+static ckpt_status check_keys(ckpt__ranks_merger *m, const ckpt__place *at, bool *fits)
 {
     size_t has = 0, lacks = m->count;
     *fits = true;
@@ -122,7 +30,7 @@ static ckpt_status check_keys(ckpt__ranks_merger *m, const ckpt__ranks_place *at
             lacks = i;
     if (lacks == m->count || ckpt__ranks_is_own(m))
         return CKPT_OK;
-    const int found = ckpt_value_walk(at->values[has], 0, is_tensor, NULL, m->r->err);
+    const int found = ckpt__value_has_tensor(at->values[has], m->r->err);
     if (found < 0)
         return (ckpt_status)found;
     *fits = found == 0;
@@ -134,70 +42,33 @@ static ckpt_status check_keys(ckpt__ranks_merger *m, const ckpt__ranks_place *at
                        m->sources[has].files[0]->name);
 }
 
-/* What each rank has for itself below a place becomes a dict under the place's key. */
-static ckpt_status gather_own(const ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt__ranks_own *below,
-                              ckpt__ranks_own *own)
-{
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->count; i++) {
-        const ckpt_value *dict = NULL;
-        if (!below[i].count)
-            continue;
-        if (!at->key) { /* the root of the files: its entries are the rank's own */
-            for (size_t k = 0; status == CKPT_OK && k < below[i].count; k++)
-                status = ckpt__ranks_put_own(&own[i], below[i].entries[k].key, below[i].entries[k].value, m->r->err);
-            continue;
-        }
-        dict = ckpt__value_dict(m->r->index->arena, below[i].entries, below[i].count);
-        status = dict ? ckpt__ranks_put_own(&own[i], at->key, dict, m->r->err) : ckpt__ranks_no_memory(m->r->err);
-    }
-    return status;
-}
-
-static ckpt_value *made_of(const ckpt__ranks_merger *m, const ckpt_value *like, const ckpt_entry *entries, size_t count)
-{
-    ckpt__arena *a = m->r->index->arena;
-    ckpt_value *v = NULL;
-    if (like->kind == CKPT_V_DICT) {
-        if ((v = ckpt__value_dict(a, entries, count))) {
-            v->class_name = like->class_name;
-            v->state = like->state;
-            v->origin = NULL;
-        }
-        return v;
-    }
-    const ckpt_value **items = ckpt__arena_array(a, count + 1, sizeof *items);
-    for (size_t i = 0; items && i < count; i++)
-        items[i] = entries[i].value;
-    return items ? ckpt__value_list(a, like->kind, items, count) : NULL;
-}
-
 /* Above tensors a key that is the name of something in a layer has the layer's number in the whole model. */
-static ckpt_status name_key(const ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **key)
+static ckpt_status name_key(const ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **key)
 {
     if (at->key->kind != CKPT_V_STR || !m->r->layers || m->stage == SIZE_MAX)
         return CKPT_OK;
     const ckpt_str name = ckpt__ranks_global(m->r, m->stage, at->key->text);
     if (name.data == at->key->text.data)
         return CKPT_OK;
-    const int found =
-        name.data ? ckpt_value_walk(at->values[ckpt__ranks_first(m, at)], 0, is_tensor, NULL, m->r->err) : 0;
+    const int found = name.data ? ckpt__value_has_tensor(at->values[ckpt__place_first(at)], m->r->err) : 0;
     if (found == 0 && name.data)
         return CKPT_OK;
     *key = name.data && found > 0 ? ckpt__value_str(m->r->index->arena, name.data, name.size) : NULL;
     return found < 0 ? (ckpt_status)found : *key ? CKPT_OK : ckpt__ranks_no_memory(m->r->err);
 }
 
-static ckpt_status merge_child(ckpt__ranks_merger *m, const ckpt__ranks_place *child, ckpt_entry *out,
-                               ckpt__ranks_own *below)
+static ckpt_status merge_child(void *ctx, const ckpt__place *child, ckpt_entry *out, ckpt__entries *below)
 {
+    ckpt__ranks_merger *m = ctx;
     const size_t before = m->path.size;
     bool fits;
     if (before || child->depth > 1)
         ckpt__buf_char(&m->path, '.');
-    put_key(&m->path, child->key);
+    if (child->key->kind == CKPT_V_STR)
+        ckpt__buf_add(&m->path, child->key->text.data, child->key->text.size);
+    else
+        ckpt__value_repr(&m->path, child->key);
     ckpt_status status = m->path.failed ? ckpt__ranks_no_memory(m->r->err) : check_keys(m, child, &fits);
-    *out = (ckpt_entry){child->key, NULL};
     if (status == CKPT_OK)
         status = name_key(m, child, &out->key);
     if (status == CKPT_OK && fits)
@@ -206,62 +77,22 @@ static ckpt_status merge_child(ckpt__ranks_merger *m, const ckpt__ranks_place *c
     return status;
 }
 
-ckpt_status ckpt__ranks_merge_dicts(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
-                                    ckpt__ranks_own *own)
+ckpt_status ckpt__ranks_merge_dicts(ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **out,
+                                    ckpt__entries *own)
 {
-    const size_t files = m->count;
-    const ckpt_value *like = at->values[ckpt__ranks_first(m, at)];
-    const bool list = like->kind != CKPT_V_DICT;
     bool some = false; /* else each rank has all of it for itself */
-    children c = {0};
-    ckpt_status status = list_children(m, at, &c);
-    ckpt_entry *entries = calloc(c.count + 1, sizeof *entries);
-    ckpt__ranks_own *below = calloc(files + 1, sizeof *below);
-    size_t count = 0;
-    if (status == CKPT_OK && (!entries || !below))
-        status = ckpt__ranks_no_memory(m->r->err);
-    for (size_t k = 0; status == CKPT_OK && k < c.count; k++) {
-        const ckpt__ranks_place child = {.values = c.values + k * files, .key = c.keys[k], .depth = at->depth + 1};
-        status = merge_child(m, &child, &entries[count], below);
-        some = some || (status == CKPT_OK && entries[count].value);
-        if (status == CKPT_OK && !entries[count].value && list)
-            entries[count].value = ckpt__value_new(m->r->index->arena, CKPT_V_NONE);
-        if (status == CKPT_OK && !entries[count].value && list)
-            status = ckpt__ranks_no_memory(m->r->err);
-        count += status == CKPT_OK && entries[count].value;
-    }
-    if (status == CKPT_OK && (some || !c.count) && !(*out = made_of(m, like, entries, count)))
-        status = ckpt__ranks_no_memory(m->r->err);
-    if (status == CKPT_OK)
-        status = gather_own(m, at, below, own);
-    for (size_t i = 0; below && i < files; i++)
-        free(below[i].entries);
-    free(below);
-    free(entries);
-    free(c.keys);
-    free(c.values);
-    ckpt__hash_free(c.by_key);
-    ckpt__arena_free(c.texts);
+    ckpt_status status = ckpt__place_merge(at, m->r->index->arena, merge_child, m, out, &some, own, m->r->err);
+    *out = some ? *out : NULL;
     return status;
 }
 
-static bool same_length(const ckpt__ranks_merger *m, const ckpt__ranks_place *at)
-{
-    const ckpt_value *like = at->values[ckpt__ranks_first(m, at)];
-    for (size_t i = 0; i < m->count; i++)
-        if (at->values[i] && at->values[i]->item_count != like->item_count)
-            return false;
-    return true;
-}
-
 /* *out NULL: nothing of it is common to all ranks. */
-ckpt_status ckpt__ranks_merge_place(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
-                                    ckpt__ranks_own *own)
+ckpt_status ckpt__ranks_merge_place(ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **out,
+                                    ckpt__entries *own)
 {
-    const bool tensors = all_are(m, at, CKPT_V_TENSOR), dicts = all_are(m, at, CKPT_V_DICT),
-               lists = (all_are(m, at, CKPT_V_LIST) || all_are(m, at, CKPT_V_TUPLE)) && same_length(m, at);
+    const bool dicts = ckpt__place_is(at, CKPT_V_DICT), lists = ckpt__place_is_lists(at);
     *out = NULL;
-    if (tensors && (m->stage == SIZE_MAX || all_have(m, at)))
+    if (ckpt__place_is(at, CKPT_V_TENSOR) && (m->stage == SIZE_MAX || all_have(at)))
         return ckpt__ranks_merge_tensors(m, at, out, own);
     if (dicts && ckpt__ranks_are_optimizers(m, at))
         return ckpt__ranks_merge_optimizers(m, at, out, own);
@@ -275,7 +106,7 @@ ckpt_status ckpt__ranks_merge_place(ckpt__ranks_merger *m, const ckpt__ranks_pla
 
 /* ---- all groups */
 
-/* A group on its way. All is heap, and owned. */
+/* A group on its way. The arrays lie in the work's arena. */
 typedef struct grouping {
     ckpt__ranks *r;
     const ckpt__ranks_group *group;
@@ -283,7 +114,8 @@ typedef struct grouping {
     ckpt__ranks_source *alone, *stages;  /* of each file; of each stage that has some */
     size_t *numbers, stage_count;        /* of those stages */
     const ckpt_value **values, **merged; /* one a file, one a stage */
-    ckpt__ranks_own *own, *by_rank;      /* one a source; by_rank is borrowed */
+    ckpt__entries *own;                  /* one a source */
+    ckpt__entries *by_rank;              /* borrowed: of all groups */
     const ckpt_value *key;
 } grouping;
 
@@ -292,13 +124,14 @@ static ckpt_status open_group(grouping *g)
     const size_t n = g->group->count;
     const ckpt_str key = g->group->form->key;
     size_t count = 0;
-    g->files = calloc(n + 1, sizeof *g->files);
-    g->alone = calloc(n + 1, sizeof *g->alone);
-    g->stages = calloc(n + 1, sizeof *g->stages);
-    g->numbers = calloc(n + 1, sizeof *g->numbers);
-    g->values = calloc(n + 1, sizeof *g->values);
-    g->merged = calloc(n + 1, sizeof *g->merged);
-    g->own = calloc(n + 1, sizeof *g->own);
+    ckpt__arena *a = g->r->arena;
+    g->files = ckpt__arena_array(a, n + 1, sizeof *g->files);
+    g->alone = ckpt__arena_array(a, n + 1, sizeof *g->alone);
+    g->stages = ckpt__arena_array(a, n + 1, sizeof *g->stages);
+    g->numbers = ckpt__arena_array(a, n + 1, sizeof *g->numbers);
+    g->values = ckpt__arena_array(a, n + 1, sizeof *g->values);
+    g->merged = ckpt__arena_array(a, n + 1, sizeof *g->merged);
+    g->own = ckpt__arena_array(a, n + 1, sizeof *g->own);
     g->key = key.data ? ckpt__value_str(g->r->index->arena, key.data, key.size) : NULL;
     if (!g->files || !g->alone || !g->stages || !g->numbers || !g->values || !g->merged || !g->own ||
         (key.data && !g->key))
@@ -316,17 +149,6 @@ static ckpt_status open_group(grouping *g)
     for (size_t i = 0; i < n; i++)
         g->alone[i] = (ckpt__ranks_source){g->files + i, 1};
     return CKPT_OK;
-}
-
-static void close_group(grouping *g)
-{
-    free(g->files);
-    free(g->alone);
-    free(g->stages);
-    free(g->numbers);
-    free(g->values);
-    free(g->merged);
-    free(g->own);
 }
 
 /* Both dicts as one; what both have below a key is one, too. NULL: no memory. */
@@ -350,15 +172,15 @@ static const ckpt_value *join_dicts(ckpt__arena *a, const ckpt_value *x, const c
 }
 
 /* A rank has something for itself of its files, of their stage, and of several groups of files. */
-static ckpt_status put_rank(ckpt__ranks *r, ckpt__ranks_own *to, const ckpt_entry *e)
+static ckpt_status put_rank(ckpt__ranks *r, ckpt__entries *to, const ckpt_entry *e)
 {
     size_t k = 0;
-    while (k < to->count && !ckpt__value_alike(to->entries[k].key, e->key))
+    while (k < to->count && !ckpt__value_alike(to->items[k].key, e->key))
         k++;
-    if (k == to->count || to->entries[k].value->kind != CKPT_V_DICT || e->value->kind != CKPT_V_DICT)
-        return ckpt__ranks_put_own(to, e->key, e->value, r->err);
-    to->entries[k].value = join_dicts(r->index->arena, to->entries[k].value, e->value, 0);
-    return to->entries[k].value ? CKPT_OK : ckpt__ranks_no_memory(r->err);
+    if (k == to->count || to->items[k].value->kind != CKPT_V_DICT || e->value->kind != CKPT_V_DICT)
+        return ckpt__entries_add(to, e->key, e->value, r->err);
+    to->items[k].value = join_dicts(r->index->arena, to->items[k].value, e->value, 0);
+    return to->items[k].value ? CKPT_OK : ckpt__ranks_no_memory(r->err);
 }
 
 /* What a source has for itself is that of all ranks whose files it is. */
@@ -368,16 +190,16 @@ static ckpt_status put_ranks(const grouping *g, const ckpt__ranks_merger *m)
     for (size_t i = 0; i < m->count; i++) {
         for (size_t f = 0; f < m->sources[i].count; f++)
             for (size_t k = 0; status == CKPT_OK && k < g->own[i].count; k++)
-                status = put_rank(g->r, &g->by_rank[m->sources[i].files[f]->rank], &g->own[i].entries[k]);
-        free(g->own[i].entries);
-        g->own[i] = (ckpt__ranks_own){NULL, 0, 0};
+                status = put_rank(g->r, &g->by_rank[m->sources[i].files[f]->rank], &g->own[i].items[k]);
+        free(g->own[i].items);
+        g->own[i] = (ckpt__entries){NULL, 0, 0};
     }
     return status;
 }
 
 static ckpt_status merge_sources(grouping *g, ckpt__ranks_merger m, const ckpt_value **values, const ckpt_value **out)
 {
-    const ckpt__ranks_place at = {.values = values, .key = g->key, .depth = g->key ? 1 : 0};
+    const ckpt__place at = {values, m.count, g->key, g->key ? 1 : 0};
     if (g->key)
         ckpt__buf_add(&m.path, g->key->text.data, g->key->text.size);
     ckpt_status status =
@@ -406,7 +228,7 @@ static ckpt_status merge_files(grouping *g)
 
 /* Then what lies flat, for which the model's tensors are asked, and the stages; the root is put below the group's key, or is the root of
  * all. */
-static ckpt_status merge_stages(grouping *g, ckpt__ranks_own *all)
+static ckpt_status merge_stages(grouping *g, ckpt__entries *all)
 {
     const ckpt_value *merged = NULL;
     ckpt_status status = CKPT_OK;
@@ -419,15 +241,15 @@ static ckpt_status merge_stages(grouping *g, ckpt__ranks_own *all)
         status = merge_sources(g, m, g->merged, &merged);
     }
     if (status == CKPT_OK && merged && g->key)
-        return ckpt__ranks_put_own(all, g->key, merged, g->r->err);
+        return ckpt__entries_add(all, g->key, merged, g->r->err);
     if (status == CKPT_OK && !g->r->wrong && (!merged || merged->kind != CKPT_V_DICT))
         return ckpt__fail(g->r->err, CKPT_E_UNSUPPORTED, g->group->files[0].name, "a dict is expected at its top");
     for (size_t k = 0; status == CKPT_OK && !g->key && merged && k < merged->entry_count; k++)
-        status = ckpt__ranks_put_own(all, merged->entries[k].key, merged->entries[k].value, g->r->err);
+        status = ckpt__entries_add(all, merged->entries[k].key, merged->entries[k].value, g->r->err);
     return status;
 }
 
-static ckpt_status make_root(ckpt__ranks *r, ckpt__ranks_own *all, const ckpt__ranks_own *by_rank)
+static ckpt_status make_root(ckpt__ranks *r, ckpt__entries *all, const ckpt__entries *by_rank)
 {
     const uint32_t world = ckpt__rank_mesh_world(&r->mesh);
     ckpt_status status = CKPT_OK;
@@ -437,10 +259,10 @@ static ckpt_status make_root(ckpt__ranks *r, ckpt__ranks_own *all, const ckpt__r
             continue;
         const size_t n = (size_t)snprintf(name, sizeof name, "rank_%u", rank);
         const ckpt_value *key = ckpt__value_str(r->index->arena, name, n);
-        const ckpt_value *dict = ckpt__value_dict(r->index->arena, by_rank[rank].entries, by_rank[rank].count);
-        status = key && dict ? ckpt__ranks_put_own(all, key, dict, r->err) : ckpt__ranks_no_memory(r->err);
+        const ckpt_value *dict = ckpt__entries_dict(&by_rank[rank], r->index->arena);
+        status = key && dict ? ckpt__entries_add(all, key, dict, r->err) : ckpt__ranks_no_memory(r->err);
     }
-    if (status == CKPT_OK && !(r->index->root = ckpt__value_dict(r->index->arena, all->entries, all->count)))
+    if (status == CKPT_OK && !(r->index->root = ckpt__entries_dict(all, r->index->arena)))
         status = ckpt__ranks_no_memory(r->err);
     return status;
 }
@@ -448,7 +270,7 @@ static ckpt_status make_root(ckpt__ranks *r, ckpt__ranks_own *all, const ckpt__r
 ckpt_status ckpt__ranks_merge(ckpt__ranks *r)
 {
     const uint32_t world = ckpt__rank_mesh_world(&r->mesh);
-    ckpt__ranks_own *by_rank = calloc((size_t)world + 1, sizeof *by_rank), all = {NULL, 0, 0};
+    ckpt__entries *by_rank = calloc((size_t)world + 1, sizeof *by_rank), all = {NULL, 0, 0};
     grouping groups[CKPT__FILE_FORMS];
     ckpt_status status = by_rank ? CKPT_OK : ckpt__ranks_no_memory(r->err);
     memset(groups, 0, sizeof groups);
@@ -458,13 +280,11 @@ ckpt_status ckpt__ranks_merge(ckpt__ranks *r)
     }
     for (size_t g = 0; status == CKPT_OK && g < r->group_count; g++)
         status = merge_stages(&groups[g], &all);
-    for (size_t g = 0; g < r->group_count; g++)
-        close_group(&groups[g]);
     if (status == CKPT_OK)
         status = make_root(r, &all, by_rank);
     for (uint32_t i = 0; by_rank && i < world; i++)
-        free(by_rank[i].entries);
+        free(by_rank[i].items);
     free(by_rank);
-    free(all.entries);
+    free(all.items);
     return status;
 }

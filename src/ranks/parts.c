@@ -246,33 +246,17 @@ static ckpt_status add_part(joining *j, const ckpt__ranks_part *p)
     return status;
 }
 
-/* No rank has a byte of one without elements. */
-static ckpt_status set_empty(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t row)
-{
-    ckpt__storage *s = ckpt__index_add_storage(r->index);
-    if (!s)
-        return ckpt__ranks_no_memory(r->err);
-    s->dtype = r->index->tensors[row].info.dtype;
-    s->extent.memory = "";
-    return ckpt__index_set_view(r->index, row, r->index->storage_count - 1, t->shape, NULL, 0, r->err);
-}
-
 ckpt_status ckpt__ranks_set(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_t row, const ckpt__piece *pieces,
                             size_t count)
 {
     ckpt__index *x = r->index;
     uint64_t numel;
     if (!ckpt__numel(t->shape, x->tensors[row].info.ndim, &numel) || numel == 0)
-        return set_empty(r, t, row);
+        return ckpt__index_set_empty(x, row, t->shape, r->err); /* no rank has a byte of it */
     ckpt_status status = ckpt__index_set_pieces(x, row, t->shape, pieces, count, r->err);
-    if (status < 0 || !t->alone || !x->tensors[row].whole)
-        return status;
-    ckpt__storage *s = ckpt__index_add_storage(x); /* of the same bytes */
-    if (!s)
-        return ckpt__ranks_no_memory(r->err);
-    *s = x->storages[x->tensors[row].storage];
-    x->tensors[row].storage = (uint32_t)(x->storage_count - 1);
-    return CKPT_OK;
+    if (status == CKPT_OK && t->alone && x->tensors[row].whole && !ckpt__index_own_storage(x, row))
+        status = ckpt__ranks_no_memory(r->err);
+    return status;
 }
 
 static ckpt_status find_cuts(joining *j)

@@ -1,5 +1,5 @@
 /* ranks/ranks.c - files of ranks as one checkpoint: the order of work, and what is said. */
-#include "ranks/ranks.h"
+#include "ranks/merge.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -133,9 +133,7 @@ static ckpt_status say(ckpt__ranks *r)
                                   ckpt__layout_side(r->request->layout, r->request->side), mesh) &&
                  ckpt__index_tell_layout(r->index, "a file of each rank of %s", mesh);
     if (added && r->differ)
-        added = ckpt__report_add(r->request->report, CKPT_SEVERITY_NOTE, "ranks-differ", NULL, NULL,
-                                 "%zu value%s not the same on all ranks: each rank's own %s under rank_0, rank_1, ...",
-                                 r->differ, r->differ == 1 ? " is" : "s are", r->differ == 1 ? "is" : "are");
+        added = ckpt__trees_say_differ(r->request->report, r->differ);
     return added ? CKPT_OK : ckpt__ranks_no_memory(r->err);
 }
 

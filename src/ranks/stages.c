@@ -163,12 +163,11 @@ typedef struct slot {
 
 typedef struct slots {
     ckpt__ranks_merger *m;
-    const ckpt__ranks_place *at;
+    const ckpt__place *at;
     slot *items; /* heap */
     size_t count, capacity;
-    const ckpt_value **states; /* heap: those of all slots */
-    ckpt__hash *by_name;       /* owned */
-    bool named;                /* all have names */
+    ckpt__hash *by_name; /* owned */
+    bool named;          /* all have names */
 } slots;
 
 static const ckpt_value *part(const slots *s, size_t stage, const char *key)
@@ -226,7 +225,6 @@ static ckpt_status add_slot(slots *s, size_t stage, size_t group, const ckpt_val
         const ckpt_value **states = ckpt__arena_array(s->m->r->arena, s->m->count, sizeof *states);
         if (!states || !ckpt__grow(&s->items, &s->capacity, s->count + 1, sizeof *s->items))
             return ckpt__ranks_no_memory(s->m->r->err);
-        memset(states, 0, s->m->count * sizeof *states);
         at = s->count++;
         s->items[at] = (slot){group, id, states, name};
     }
@@ -274,10 +272,10 @@ static ckpt_value *id_of(const slots *s, size_t i)
 
 /* ---- of them one */
 
-static ckpt_status add_entry(ckpt__ranks_own *to, const slots *s, const char *key, const ckpt_value *value)
+static ckpt_status add_entry(ckpt__entries *to, const slots *s, const char *key, const ckpt_value *value)
 {
     const ckpt_value *name = ckpt__value_str(s->m->r->index->arena, key, strlen(key));
-    return name && value ? ckpt__ranks_put_own(to, name, value, s->m->r->err) : ckpt__ranks_no_memory(s->m->r->err);
+    return name && value ? ckpt__entries_add(to, name, value, s->m->r->err) : ckpt__ranks_no_memory(s->m->r->err);
 }
 
 static bool names_params(const ckpt_value *key)
@@ -286,7 +284,7 @@ static bool names_params(const ckpt_value *key)
 }
 
 /* The settings of a group are the same in all stages. */
-static ckpt_status merge_settings(slots *s, size_t g, ckpt__ranks_own *out)
+static ckpt_status merge_settings(slots *s, size_t g, ckpt__entries *out)
 {
     ckpt__ranks_merger *m = s->m;
     ckpt_status status = CKPT_OK;
@@ -312,7 +310,7 @@ static ckpt_status merge_settings(slots *s, size_t g, ckpt__ranks_own *out)
                     g, m->sources[first].files[0]->name);
         }
         if (status == CKPT_OK)
-            status = ckpt__ranks_put_own(out, e->key, e->value, m->r->err);
+            status = ckpt__entries_add(out, e->key, e->value, m->r->err);
     }
     return status;
 }
@@ -320,7 +318,7 @@ static ckpt_status merge_settings(slots *s, size_t g, ckpt__ranks_own *out)
 static ckpt_status make_group(slots *s, size_t g, const ckpt_value **out)
 {
     ckpt__arena *a = s->m->r->index->arena;
-    ckpt__ranks_own entries = {NULL, 0, 0};
+    ckpt__entries entries = {NULL, 0, 0};
     const ckpt_value **ids = ckpt__arena_array(a, s->count + 1, sizeof *ids),
                      **names = ckpt__arena_array(a, s->count + 1, sizeof *names);
     size_t n = 0;
@@ -337,13 +335,13 @@ static ckpt_status make_group(slots *s, size_t g, const ckpt_value **out)
         status = add_entry(&entries, s, "params", ckpt__value_list(a, CKPT_V_LIST, ids, n));
     if (status == CKPT_OK && s->named && n && ids[0]->kind == CKPT_V_INT)
         status = add_entry(&entries, s, "param_names", ckpt__value_list(a, CKPT_V_LIST, names, n));
-    if (status == CKPT_OK && !(*out = ckpt__value_dict(a, entries.entries, entries.count)))
+    if (status == CKPT_OK && !(*out = ckpt__entries_dict(&entries, a)))
         status = ckpt__ranks_no_memory(s->m->r->err);
-    free(entries.entries);
+    free(entries.items);
     return status;
 }
 
-static ckpt_status make_groups(slots *s, size_t groups, ckpt__ranks_own *out)
+static ckpt_status make_groups(slots *s, size_t groups, ckpt__entries *out)
 {
     const ckpt_value **items = ckpt__arena_array(s->m->r->index->arena, groups + 1, sizeof *items);
     ckpt_status status = items ? CKPT_OK : ckpt__ranks_no_memory(s->m->r->err);
@@ -354,17 +352,18 @@ static ckpt_status make_groups(slots *s, size_t groups, ckpt__ranks_own *out)
                : status;
 }
 
-static ckpt_status make_states(slots *s, ckpt__ranks_own *out)
+static ckpt_status make_states(slots *s, ckpt__entries *out)
 {
     ckpt__ranks_merger *m = s->m;
-    ckpt__ranks_own entries = {NULL, 0, 0}, *none = calloc(m->count, sizeof *none);
+    ckpt__entries entries = {NULL, 0, 0}, *none = calloc(m->count, sizeof *none);
     ckpt_status status = none ? CKPT_OK : ckpt__ranks_no_memory(m->r->err);
     const size_t before = m->path.size;
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         const slot *own = &s->items[i];
-        const ckpt__ranks_place child = {.values = own->state, .key = id_of(s, i), .depth = s->at->depth + 2};
+        const ckpt__place child = {
+            .values = own->state, .count = m->count, .key = id_of(s, i), .depth = s->at->depth + 2};
         const ckpt_value *value = NULL;
-        if (ckpt__ranks_first(m, &child) == m->count)
+        if (ckpt__place_first(&child) == m->count)
             continue;
         ckpt__buf_printf(&m->path, "%sstate.%.*s", before ? "." : "", (int)own->name.size,
                          own->name.data ? own->name.data : "");
@@ -372,14 +371,14 @@ static ckpt_status make_states(slots *s, ckpt__ranks_own *out)
                                               : ckpt__ranks_no_memory(m->r->err);
         m->path.size = before;
         if (status == CKPT_OK && value)
-            status = ckpt__ranks_put_own(&entries, child.key, value, m->r->err);
+            status = ckpt__entries_add(&entries, child.key, value, m->r->err);
     }
     if (status == CKPT_OK)
-        status = add_entry(out, s, "state", ckpt__value_dict(m->r->index->arena, entries.entries, entries.count));
+        status = add_entry(out, s, "state", ckpt__entries_dict(&entries, m->r->index->arena));
     for (size_t i = 0; none && i < m->count; i++)
-        free(none[i].entries);
+        free(none[i].items);
     free(none);
-    free(entries.entries);
+    free(entries.items);
     return status;
 }
 
@@ -402,32 +401,32 @@ static ckpt_status check_states(slots *s)
 }
 
 /* What an optimizer has beside its groups and states. */
-static ckpt_status merge_rest(slots *s, ckpt__ranks_own *out, ckpt__ranks_own *own)
+static ckpt_status merge_rest(slots *s, ckpt__entries *out, ckpt__entries *own)
 {
     ckpt__ranks_merger *m = s->m;
     const ckpt_value **values = ckpt__arena_array(m->r->arena, m->count, sizeof *values), *merged = NULL;
     ckpt_status status = values ? CKPT_OK : ckpt__ranks_no_memory(m->r->err);
     for (size_t stage = 0; status == CKPT_OK && stage < m->count; stage++) {
         const ckpt_value *v = s->at->values[stage];
-        ckpt__ranks_own rest = {NULL, 0, 0};
+        ckpt__entries rest = {NULL, 0, 0};
         values[stage] = NULL;
         for (size_t i = 0; status == CKPT_OK && v && i < v->entry_count; i++)
             if (v->entries[i].key->kind != CKPT_V_STR || (!ckpt__str_is(v->entries[i].key->text, "state") &&
                                                           !ckpt__str_is(v->entries[i].key->text, "param_groups")))
-                status = ckpt__ranks_put_own(&rest, v->entries[i].key, v->entries[i].value, m->r->err);
-        if (status == CKPT_OK && v && !(values[stage] = ckpt__value_dict(m->r->index->arena, rest.entries, rest.count)))
+                status = ckpt__entries_add(&rest, v->entries[i].key, v->entries[i].value, m->r->err);
+        if (status == CKPT_OK && v && !(values[stage] = ckpt__entries_dict(&rest, m->r->index->arena)))
             status = ckpt__ranks_no_memory(m->r->err);
-        free(rest.entries);
+        free(rest.items);
     }
-    const ckpt__ranks_place at = {.values = values, .key = s->at->key, .depth = s->at->depth};
+    const ckpt__place at = {.values = values, .count = m->count, .key = s->at->key, .depth = s->at->depth};
     if (status == CKPT_OK)
         status = ckpt__ranks_merge_dicts(m, &at, &merged, own);
     for (size_t i = 0; status == CKPT_OK && merged && i < merged->entry_count; i++)
-        status = ckpt__ranks_put_own(out, merged->entries[i].key, merged->entries[i].value, m->r->err);
+        status = ckpt__entries_add(out, merged->entries[i].key, merged->entries[i].value, m->r->err);
     return status;
 }
 
-bool ckpt__ranks_are_optimizers(const ckpt__ranks_merger *m, const ckpt__ranks_place *at)
+bool ckpt__ranks_are_optimizers(const ckpt__ranks_merger *m, const ckpt__place *at)
 {
     if (m->stage != SIZE_MAX || !m->r->optimizer.data || !ckpt__str_equal(ckpt__ranks_path(m), m->r->optimizer))
         return false;
@@ -439,12 +438,12 @@ bool ckpt__ranks_are_optimizers(const ckpt__ranks_merger *m, const ckpt__ranks_p
     return true;
 }
 
-ckpt_status ckpt__ranks_merge_optimizers(ckpt__ranks_merger *m, const ckpt__ranks_place *at, const ckpt_value **out,
-                                         ckpt__ranks_own *own)
+ckpt_status ckpt__ranks_merge_optimizers(ckpt__ranks_merger *m, const ckpt__place *at, const ckpt_value **out,
+                                         ckpt__entries *own)
 {
-    const size_t first = ckpt__ranks_first(m, at);
+    const size_t first = ckpt__place_first(at);
     slots s = {.m = m, .at = at, .named = true};
-    ckpt__ranks_own entries = {NULL, 0, 0};
+    ckpt__entries entries = {NULL, 0, 0};
     const size_t groups = part(&s, first, "param_groups")->item_count;
     ckpt_status status = CKPT_OK;
     *out = at->values[first];
@@ -465,10 +464,10 @@ ckpt_status ckpt__ranks_merge_optimizers(ckpt__ranks_merger *m, const ckpt__rank
         status = make_states(&s, &entries);
     if (status == CKPT_OK)
         status = make_groups(&s, groups, &entries);
-    if (status == CKPT_OK && !(*out = ckpt__value_dict(m->r->index->arena, entries.entries, entries.count)))
+    if (status == CKPT_OK && !(*out = ckpt__entries_dict(&entries, m->r->index->arena)))
         status = ckpt__ranks_no_memory(m->r->err);
     ckpt__hash_free(s.by_name);
     free(s.items);
-    free(entries.entries);
+    free(entries.items);
     return status;
 }

@@ -124,6 +124,4 @@ ckpt_status ckpt__dcp_read_shards(ckpt__dcp *d, ckpt_error *err);
 bool ckpt__dcp_goes_on(const ckpt__dcp *d);
 ckpt_status ckpt__dcp_note(ckpt__dcp *d, const char *code, const char *file, const char *what, ckpt_error *err);
 ckpt_status ckpt__dcp_no_memory(const ckpt__dcp *d, ckpt_error *err);
-/* A tensor that has no elements has no records with bytes. */
-ckpt_status ckpt__dcp_set_empty(ckpt__dcp *d, size_t tensor, const ckpt__dcp_item *item, ckpt_error *err);
 #endif

@@ -165,16 +165,6 @@ static ckpt_status add_storage(ckpt__dcp *d, const ckpt__dcp_item *item, const c
     return CKPT_OK;
 }
 
-ckpt_status ckpt__dcp_set_empty(ckpt__dcp *d, size_t tensor, const ckpt__dcp_item *item, ckpt_error *err)
-{
-    ckpt__storage *s = ckpt__index_add_storage(d->index);
-    if (!s)
-        return ckpt__dcp_no_memory(d, err);
-    s->dtype = item->dtype;
-    s->extent.memory = "";
-    return ckpt__index_set_view(d->index, tensor, d->index->storage_count - 1, item->shape, NULL, 0, err);
-}
-
 static ckpt_status add_value(ckpt__dcp *d, ckpt__dcp_item *item, size_t tensor, ckpt_error *err)
 {
     item->value = ckpt__value_new(d->index->arena, CKPT_V_TENSOR);
@@ -258,7 +248,7 @@ static ckpt_status add_tensor(ckpt__dcp *d, const groups *g, size_t number, ckpt
     t->info.dtype = item->dtype;
     t->info.ndim = item->ndim;
     if (numel == 0)
-        status = ckpt__dcp_set_empty(d, tensor, item, err);
+        status = ckpt__index_set_empty(x, tensor, item->shape, err); /* it has no records with bytes */
     return status == CKPT_OK ? add_value(d, item, tensor, err) : status;
 }
 

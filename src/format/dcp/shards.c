@@ -327,7 +327,7 @@ static ckpt_status make_tensor(shards *s, size_t number, ckpt__piece **pieces, s
     item->value->tensor = d->index->tensor_count - 1;
     uint64_t numel = 0;
     if (count == 0 || (ckpt__numel(item->shape, item->ndim, &numel) && numel == 0))
-        return ckpt__dcp_set_empty(d, d->index->tensor_count - 1, item, err);
+        return ckpt__index_set_empty(d->index, d->index->tensor_count - 1, item->shape, err);
     return ckpt__index_set_pieces(d->index, d->index->tensor_count - 1, item->shape, *pieces, count, err);
 }
 

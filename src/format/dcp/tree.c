@@ -3,6 +3,7 @@
 #include "format/dcp/dcp.h"
 #include "format/torch/torch.h"
 #include "model/value_path.h"
+#include "model/visits.h"
 
 #include <stdlib.h>
 
@@ -271,17 +272,10 @@ typedef struct walker {
 static bool set_path(walker *w, const ckpt_visit *visit, ckpt_tensor_info *info)
 {
     ckpt__arena *a = w->d->index->arena;
-    ckpt_key *keys = ckpt__arena_array(a, visit->path.count ? visit->path.count : 1, sizeof *keys);
-    for (size_t i = 0; keys && i < visit->path.count; i++) {
-        keys[i] = visit->path.keys[i];
-        if (keys[i].text.data && !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
-            return false;
-    }
     if (!info->name.data || visit->value->tensor >= w->d->index->tensor_count || info->path.keys || !info->name.size)
-        info->name = ckpt__arena_str(a, visit->name.data, visit->name.size);
-    info->path = (ckpt_path){keys, visit->path.count};
+        return ckpt__visit_row(a, visit, info);
     info->inside = visit->inside;
-    return keys && info->name.data;
+    return ckpt__visit_path(a, visit, &info->path);
 }
 
 /* What is inside of a wrapper is named below it: its rows stand behind the tensor's. */

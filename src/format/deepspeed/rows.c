@@ -116,14 +116,8 @@ ckpt_status ckpt__ds_add_like(ckpt__ds *d, ckpt_str name, size_t tensor, ckpt_ro
 ckpt_status ckpt__ds_add_empty(ckpt__ds *d, ckpt_str name, ckpt_dtype dtype, const ckpt__ds_param *p, ckpt_role role,
                                size_t *number, ckpt_error *err)
 {
-    ckpt__index *x = ckpt__ds_index(d);
-    ckpt__storage *s = ckpt__index_add_storage(x);
-    if (!s)
-        return ckpt__ds_no_memory(err);
-    s->dtype = dtype;
-    s->extent.memory = "";
     ckpt_status status = ckpt__ds_add(d, name, dtype, p->ndim, role, number, err);
-    return status == CKPT_OK ? ckpt__index_set_view(x, *number, x->storage_count - 1, p->shape, NULL, 0, err) : status;
+    return status == CKPT_OK ? ckpt__index_set_empty(ckpt__ds_index(d), *number, p->shape, err) : status;
 }
 
 ckpt_status ckpt__ds_name_state(ckpt__ds *d, const ckpt__ds_param *p, ckpt_str key, ckpt_str *name, ckpt_error *err)

@@ -1,6 +1,7 @@
 /* format/fsdp/fill.c - tensors whose parts lie in the files of several ranks: each part is one box of the tensor or several, and a
  * view of a storage of its rank's file. */
 #include "format/fsdp/fsdp.h"
+#include "model/visits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,17 +305,6 @@ static ckpt_status mark_replicas(making *m)
     return put < 0 ? ckpt__fsdp_no_memory(m->err) : CKPT_OK;
 }
 
-/* No rank has a byte of one without elements. */
-static ckpt_status set_empty(ckpt__index *x, size_t tensor, const ckpt_tensor_info *like, ckpt_error *err)
-{
-    ckpt__storage *s = ckpt__index_add_storage(x);
-    if (!s)
-        return ckpt__fsdp_no_memory(err);
-    s->dtype = like->dtype;
-    s->extent.memory = "";
-    return ckpt__index_set_view(x, tensor, x->storage_count - 1, like->shape, NULL, 0, err);
-}
-
 /* Makes row `tensor`, whose name is there, what all ranks have of it. */
 static ckpt_status make(making *m, size_t tensor)
 {
@@ -335,7 +325,7 @@ static ckpt_status make(making *m, size_t tensor)
     if (status == CKPT_OK)
         status = mark_replicas(m);
     if (status == CKPT_OK && numel == 0)
-        status = set_empty(x, tensor, m->like, m->err);
+        status = ckpt__index_set_empty(x, tensor, m->like->shape, m->err); /* no rank has a byte of it */
     else if (status == CKPT_OK)
         status = ckpt__index_set_pieces(x, tensor, m->like->shape, m->pieces, m->count, m->err);
     for (size_t i = 0; status == CKPT_OK && i < m->count; i++)
@@ -349,31 +339,12 @@ static ckpt_status make(making *m, size_t tensor)
 
 /* ---- all rows */
 
-static const size_t away = SIZE_MAX / 2; /* from here on: a number that a value has for good */
-
 typedef struct filler {
     ckpt__fsdp *f;
-    size_t *now; /* heap: by the number that a value has, 1 + that of its row; 0: none yet, SIZE_MAX: left out */
+    size_t *now; /* heap: by the number that a value has, 1 + that of its row; 0: none yet, or it is left out */
     size_t count;
-    bool final;
     ckpt_error *err;
 } filler;
-
-static ckpt_status copy_path(ckpt__arena *a, const ckpt_visit *visit, ckpt_tensor_info *info)
-{
-    ckpt_key *keys = ckpt__arena_array(a, visit->path.count + 1, sizeof *keys);
-    info->name = ckpt__arena_str(a, visit->name.data, visit->name.size);
-    if (!keys || !info->name.data)
-        return CKPT_E_NO_MEMORY;
-    for (size_t i = 0; i < visit->path.count; i++) {
-        keys[i] = visit->path.keys[i];
-        if (keys[i].text.data && !(keys[i].text = ckpt__arena_str(a, keys[i].text.data, keys[i].text.size)).data)
-            return CKPT_E_NO_MEMORY;
-    }
-    info->path = (ckpt_path){keys, visit->path.count};
-    info->inside = visit->inside;
-    return CKPT_OK;
-}
 
 /* The row of what all ranks have together. Where it cannot be made and reading goes on, it is left out. */
 static ckpt_status fill_split(filler *l, const ckpt__fsdp_tensor *t, size_t row, bool *made)
@@ -449,26 +420,15 @@ static ckpt_status copy_rows(filler *l, size_t from, const ckpt_tensor_info *nam
     return CKPT_OK;
 }
 
-/* The steps of a parameter, whose value stands at this place alone (merge.c): where another place has the same tensor, it gets a
- * storage of its own, of the same bytes. */
-static ckpt_status add_count(filler *l, const ckpt_visit *visit)
+/* A row of the file that has it. alone: where another place has it, too, it gets a storage of its own, of the same bytes. */
+static ckpt_status fill_row(filler *l, size_t from, bool alone, const ckpt_tensor_info *named)
 {
     ckpt__index *x = l->f->index;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
-    const size_t row = x->tensor_count, from = v->tensor - CKPT__FSDP_COUNTS;
-    ckpt_tensor_info named = {.inside = false};
-    ckpt_status status = copy_path(x->arena, visit, &named) < 0 ? ckpt__fsdp_no_memory(l->err) : CKPT_OK;
-    if (status == CKPT_OK)
-        status = copy_rows(l, from, &named);
-    if (status == CKPT_OK && l->now[from] && x->tensors[row].whole) {
-        ckpt__storage *s = ckpt__index_add_storage(x);
-        if (!s)
-            return ckpt__fsdp_no_memory(l->err);
-        *s = x->storages[x->tensors[row].storage];
-        x->tensors[row].storage = (uint32_t)(x->storage_count - 1);
-    }
+    const size_t row = x->tensor_count;
+    ckpt_status status = copy_rows(l, from, named);
+    if (status == CKPT_OK && alone && l->now[from] && x->tensors[row].whole && !ckpt__index_own_storage(x, row))
+        status = ckpt__fsdp_no_memory(l->err);
     l->now[from] = l->now[from] ? l->now[from] : row + 1;
-    v->tensor = away + row;
     return status;
 }
 
@@ -477,47 +437,32 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
     filler *l = ctx;
     ckpt__index *x = l->f->index;
     const ckpt_value *v = visit->value;
-    if (v->kind == CKPT_V_TENSOR && v->tensor >= CKPT__FSDP_COUNTS && v->tensor < away)
-        return add_count(l, visit);
     if (v->kind != CKPT_V_TENSOR || v->tensor >= l->count)
         return CKPT_OK;
-    const size_t row = x->tensor_count, split = v->tensor - l->f->row_count;
+    const size_t row = x->tensor_count;
     ckpt_tensor_info named = {.inside = false};
     bool made = true;
-    if (copy_path(x->arena, visit, &named) < 0)
+    if (!ckpt__visit_row(x->arena, visit, &named))
         return ckpt__fsdp_no_memory(l->err);
-    if (v->tensor < l->f->row_count) {
-        ckpt_status status = copy_rows(l, v->tensor, &named);
-        l->now[v->tensor] = l->now[v->tensor] ? l->now[v->tensor] : row + 1;
-        return status;
+    if (v->tensor < l->f->row_count)
+        return fill_row(l, v->tensor, false, &named);
+    const ckpt__fsdp_tensor *of = &l->f->tensors[v->tensor - l->f->row_count];
+    ckpt_status status = CKPT_OK;
+    if (of->count == 0) {
+        status = fill_row(l, of->like, true, &named);
+    } else {
+        ckpt__tensor *t = ckpt__index_add_tensor(x);
+        if (!t)
+            return ckpt__fsdp_no_memory(l->err);
+        t->info = x->tensors[of->like].info;
+        t->sorted = x->tensors[of->like].sorted;
+        t->info.name = named.name;
+        t->info.path = named.path;
+        t->info.inside = named.inside;
+        status = fill_split(l, of, row, &made);
     }
-    ckpt__tensor *t = ckpt__index_add_tensor(x);
-    if (!t)
-        return ckpt__fsdp_no_memory(l->err);
-    t->info = x->tensors[l->f->tensors[split].like].info;
-    t->sorted = x->tensors[l->f->tensors[split].like].sorted;
-    t->info.name = named.name;
-    t->info.path = named.path;
-    t->info.inside = named.inside;
-    ckpt_status status = fill_split(l, &l->f->tensors[split], row, &made);
-    l->now[v->tensor] = made ? row + 1 : SIZE_MAX;
+    l->now[v->tensor] = made ? row + 1 : 0;
     return status;
-}
-
-/* A value that is reached twice gets its number once: first one that no tensor has. */
-static int on_number(void *ctx, const ckpt_visit *visit)
-{
-    const filler *l = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
-    if (v->kind != CKPT_V_TENSOR)
-        return CKPT_OK;
-    if (l->final)
-        v->tensor -= v->tensor >= away ? away : 0;
-    else if (v->tensor < l->count && l->now[v->tensor] == SIZE_MAX)
-        *v = (ckpt_value){.kind = CKPT_V_NONE};
-    else if (v->tensor < l->count)
-        v->tensor = away + l->now[v->tensor] - 1;
-    return CKPT_OK;
 }
 
 /* The rows of the files go. */
@@ -542,10 +487,7 @@ ckpt_status ckpt__fsdp_fill(ckpt__fsdp *f, ckpt_error *err)
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(f->index->root, 0, on_visit, &l, err);
     if (status == CKPT_OK)
-        status = (ckpt_status)ckpt_value_walk(f->index->root, 0, on_number, &l, err);
-    l.final = true;
-    if (status == CKPT_OK)
-        status = (ckpt_status)ckpt_value_walk(f->index->root, 0, on_number, &l, err);
+        status = ckpt__values_number(f->index->root, l.now, l.count, err);
     if (status == CKPT_OK)
         status = leave_out(&l, err);
     free(l.now);

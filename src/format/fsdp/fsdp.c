@@ -365,21 +365,18 @@ static ckpt_status file_parts(ckpt__fsdp *f, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status put_own(ckpt__fsdp *f, const ckpt__fsdp_own *own, ckpt_error *err)
+static ckpt_status put_own(ckpt__fsdp *f, const ckpt__entries *own, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
     for (int64_t rank = 0; status == CKPT_OK && rank < f->world; rank++) {
         char key[40];
         if (!own[rank].count)
             continue;
-        const ckpt_value *dict = ckpt__value_dict(f->index->arena, own[rank].entries, own[rank].count);
+        const ckpt_value *dict = ckpt__entries_dict(&own[rank], f->index->arena);
         snprintf(key, sizeof key, "rank_%lld", (long long)rank);
         status = dict ? ckpt__folder_put(&f->reader, key, dict, err) : ckpt__fsdp_no_memory(err);
     }
-    if (status == CKPT_OK && f->differ &&
-        !ckpt__report_add(f->index->findings, CKPT_SEVERITY_NOTE, "ranks-differ", NULL, NULL,
-                          "%zu value%s not the same on all ranks: each rank's own %s under rank_0, rank_1, ...",
-                          f->differ, f->differ == 1 ? " is" : "s are", f->differ == 1 ? "is" : "are"))
+    if (status == CKPT_OK && f->differ && !ckpt__trees_say_differ(f->index->findings, f->differ))
         status = ckpt__fsdp_no_memory(err);
     return status;
 }
@@ -387,7 +384,7 @@ static ckpt_status put_own(ckpt__fsdp *f, const ckpt__fsdp_own *own, ckpt_error 
 static ckpt_status merge_all(ckpt__fsdp *f, ckpt_error *err)
 {
     static const char *const keys[] = {"model", "optimizer", "extra_state"};
-    ckpt__fsdp_own *own = calloc((size_t)f->world + 1, sizeof *own);
+    ckpt__entries *own = calloc((size_t)f->world + 1, sizeof *own);
     ckpt_status status = own ? CKPT_OK : ckpt__fsdp_no_memory(err);
     for (size_t i = 0; status == CKPT_OK && i < f->count;) {
         ckpt__fsdp_group g = {.files = &f->files[i], .count = group_size(f, i)};
@@ -401,7 +398,7 @@ static ckpt_status merge_all(ckpt__fsdp *f, ckpt_error *err)
     if (status == CKPT_OK)
         status = put_own(f, own, err);
     for (int64_t i = 0; own && i < f->world; i++)
-        free(own[i].entries);
+        free(own[i].items);
     free(own);
     return status;
 }

@@ -18,6 +18,7 @@
 #define CKPT_FSDP_H
 #include "format/folder/folder.h"
 #include "format/shard.h"
+#include "model/trees.h"
 
 typedef enum ckpt__fsdp_kind { CKPT__FSDP_MODEL, CKPT__FSDP_OPTIMIZER, CKPT__FSDP_EXTRA } ckpt__fsdp_kind;
 
@@ -47,16 +48,14 @@ typedef struct ckpt__fsdp_group {
     char key[40]; /* in the root: "model", "optimizer_1" */
 } ckpt__fsdp_group;
 
-/* A TENSOR value of this number + i is row i of the files until it is filled: one that shares no storage with another place. */
-#define CKPT__FSDP_COUNTS (SIZE_MAX / 4)
-
 /* What one rank has of a tensor. */
 typedef struct ckpt__fsdp_part {
     const ckpt__fsdp_file *file;
     const ckpt__shard *shard;
 } ckpt__fsdp_part;
 
-/* A tensor of all ranks: parts[first ...] of the reading. */
+/* A tensor of all ranks: parts[first ...] of the reading. Or, where count is 0, row `like` as its file has it, but that it shares no
+ * storage with another place. */
 typedef struct ckpt__fsdp_tensor {
     size_t first, count;
     size_t like; /* number of the first rank's row, which has its shape, dtype and role */
@@ -90,11 +89,7 @@ ckpt_status ckpt__fsdp_lack(ckpt__fsdp *f, const char *file, ckpt_status status,
 /* ---- merge.c */
 /* The trees of a group's files as one, put into the root under its key; what differs between ranks goes to `own`, whose entries
  * [rank] are those of that rank. */
-typedef struct ckpt__fsdp_own {
-    ckpt_entry *entries; /* heap */
-    size_t count, capacity;
-} ckpt__fsdp_own;
-ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__fsdp_own *own, ckpt_error *err);
+ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__entries *own, ckpt_error *err);
 
 /* ---- fill.c */
 /* The root is there: all tensors that it leads to become rows, with their names, and the rows of the files are left out. */

@@ -1,6 +1,7 @@
 /* format/fsdp/merge.c - the trees of all ranks as one. Where a tensor of all ranks lies below, dicts are joined key by key; all else is
  * taken once where it is the same on all ranks that have it, and kept for each rank where it is not. */
 #include "format/fsdp/fsdp.h"
+#include "model/visits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,27 +15,12 @@ typedef struct merger {
     ckpt_error *err;
 } merger;
 
-/* A place of the tree. values[i] is what file i of the group has there; NULL: nothing. */
-typedef struct place {
-    const ckpt_value **values;
-    const ckpt_value *key; /* under which the dict above has it */
-    int depth;
-    bool state; /* it is the state of an optimizer, whose entries are told apart */
-} place;
-
-static ckpt_status merge(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own);
+static ckpt_status merge(const merger *m, const ckpt__place *at, bool state, const ckpt_value **out,
+                         ckpt__entries *own);
 
 static bool is_text(const ckpt_value *key, const char *text)
 {
     return key && key->kind == CKPT_V_STR && ckpt__str_is(key->text, text);
-}
-
-static size_t first_of(const merger *m, const place *at)
-{
-    size_t i = 0;
-    while (i < m->group->count && !at->values[i])
-        i++;
-    return i;
 }
 
 /* ---- do all ranks have the same? */
@@ -88,25 +74,9 @@ static int on_print(void *ctx, const ckpt_visit *visit)
 {
     printer *p = ctx;
     const ckpt_value *v = visit->value;
-    const ckpt_key *key = visit->path.count ? &visit->path.keys[visit->path.count - 1] : NULL;
-    ckpt__buf_printf(p->b, "|%d %zu %lld:", (int)v->kind, visit->path.count, key ? (long long)key->number : 0);
-    if (key)
-        ckpt__buf_add(p->b, key->text.data, key->text.data ? key->text.size : 0);
-    ckpt__buf_printf(p->b, " %zu %zu:", v->item_count, v->entry_count);
-    ckpt__buf_add(p->b, v->class_name.data, v->class_name.data ? v->class_name.size : 0);
-    ckpt__buf_add(p->b, v->text.data, v->text.data ? v->text.size : 0);
-    if (visit->cycle)
-        ckpt__buf_add(p->b, visit->cycle_to.data, visit->cycle_to.size);
-    if (v->array)
-        ckpt__buf_add(p->b, v->array->dtype.data, v->array->dtype.size);
-    if (v->array && v->array->ndim)
-        ckpt__buf_add(p->b, v->array->shape, v->array->ndim * sizeof *v->array->shape);
+    ckpt__visit_bytes(p->b, visit);
     if (v->kind == CKPT_V_TENSOR && v->tensor < p->m->f->row_count)
         put_tensor(p, v);
-    else if (v->kind == CKPT_V_BOOL)
-        ckpt__buf_char(p->b, v->boolean ? 't' : 'f');
-    else if (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT)
-        ckpt__buf_add(p->b, &v->integer, sizeof v->integer);
     return p->b->failed ? ckpt__fsdp_no_memory(p->m->err) : CKPT_OK;
 }
 
@@ -118,7 +88,7 @@ static ckpt_status print(printer *p, const ckpt_value *v, ckpt__buf *b)
 }
 
 /* *other: the first file that has something else than file `first`; the count of files: there is none. */
-static ckpt_status compare_with(const place *at, size_t first, printer *p, size_t *other)
+static ckpt_status compare_with(const ckpt__place *at, size_t first, printer *p, size_t *other)
 {
     const size_t files = p->m->group->count;
     ckpt__buf one = {0}, next = {0};
@@ -137,9 +107,9 @@ static ckpt_status compare_with(const place *at, size_t first, printer *p, size_
 }
 
 /* What a file has no CRC of is taken for the same. */
-static ckpt_status compare(const merger *m, const place *at, size_t *other)
+static ckpt_status compare(const merger *m, const ckpt__place *at, size_t *other)
 {
-    const size_t first = first_of(m, at);
+    const size_t first = ckpt__place_first(at);
     printer p = {.m = m};
     ckpt_status status = compare_with(at, first, &p, other);
     p.no_crcs = true;
@@ -147,12 +117,12 @@ static ckpt_status compare(const merger *m, const place *at, size_t *other)
 }
 
 /* The first file that has all bytes of it; the first one, where none has. */
-static ckpt_status find_whole(const merger *m, const place *at, size_t *file)
+static ckpt_status find_whole(const merger *m, const ckpt__place *at, size_t *file)
 {
     ckpt__buf text = {0};
     printer p = {.m = m, .lost = true};
     ckpt_status status = CKPT_OK;
-    *file = first_of(m, at);
+    *file = ckpt__place_first(at);
     for (size_t i = *file; status == CKPT_OK && p.lost && i < m->group->count; i++) {
         p.lost = false;
         if (at->values[i])
@@ -179,7 +149,7 @@ static int on_find(void *ctx, const ckpt_visit *visit)
     return f->found; /* 1 ends the walk */
 }
 
-static ckpt_status has_parts(const merger *m, const place *at, bool *has)
+static ckpt_status has_parts(const merger *m, const ckpt__place *at, bool *has)
 {
     finder f = {m, false};
     int status = CKPT_OK;
@@ -190,7 +160,7 @@ static ckpt_status has_parts(const merger *m, const place *at, bool *has)
     return f.found ? CKPT_OK : (ckpt_status)status;
 }
 
-static bool has_entries(const merger *m, const place *at)
+static bool has_entries(const merger *m, const ckpt__place *at)
 {
     for (size_t i = 0; i < m->group->count; i++)
         if (at->values[i] && at->values[i]->entry_count)
@@ -198,38 +168,37 @@ static bool has_entries(const merger *m, const place *at)
     return false;
 }
 
-static bool all_are(const merger *m, const place *at, ckpt_kind kind)
-{
-    for (size_t i = 0; i < m->group->count; i++)
-        if (at->values[i] && at->values[i]->kind != kind)
-            return false;
-    return true;
-}
-
 /* ---- a tensor of all ranks */
 
-static ckpt_status merge_parts(const merger *m, const place *at, const ckpt_value **out)
+static ckpt_status add_tensor(const merger *m, ckpt__fsdp_tensor t, const ckpt_value **out)
 {
     ckpt__fsdp *f = m->f;
     ckpt_value *v = ckpt__value_new(f->index->arena, CKPT_V_TENSOR);
-    const size_t first = first_of(m, at);
-    ckpt__fsdp_tensor t = {.first = f->part_count, .like = at->values[first]->tensor};
-    if (!v || !ckpt__grow(&f->tensors, &f->tensor_capacity, f->tensor_count + 1, sizeof *f->tensors) ||
-        !ckpt__grow(&f->parts, &f->part_capacity, f->part_count + m->group->count, sizeof *f->parts))
+    if (!v || !ckpt__grow(&f->tensors, &f->tensor_capacity, f->tensor_count + 1, sizeof *f->tensors))
         return ckpt__fsdp_no_memory(m->err);
-    for (size_t i = first; i < m->group->count; i++)
-        if (at->values[i])
-            f->parts[f->part_count++] = (ckpt__fsdp_part){&m->group->files[i], shard_of(m, at->values[i])};
-    t.count = f->part_count - t.first;
     v->tensor = f->row_count + f->tensor_count;
     f->tensors[f->tensor_count++] = t;
     *out = v;
     return CKPT_OK;
 }
 
+static ckpt_status merge_parts(const merger *m, const ckpt__place *at, const ckpt_value **out)
+{
+    ckpt__fsdp *f = m->f;
+    const size_t first = ckpt__place_first(at);
+    ckpt__fsdp_tensor t = {.first = f->part_count, .like = at->values[first]->tensor};
+    if (!ckpt__grow(&f->parts, &f->part_capacity, f->part_count + m->group->count, sizeof *f->parts))
+        return ckpt__fsdp_no_memory(m->err);
+    for (size_t i = first; i < m->group->count; i++)
+        if (at->values[i])
+            f->parts[f->part_count++] = (ckpt__fsdp_part){&m->group->files[i], shard_of(m, at->values[i])};
+    t.count = f->part_count - t.first;
+    return add_tensor(m, t, out);
+}
+
 /* ---- what is not the same */
 
-static bool is_step(const merger *m, const place *at, size_t one, size_t other)
+static bool is_step(const merger *m, const ckpt__place *at, size_t one, size_t other)
 {
     const ckpt_value *a = at->values[one], *b = at->values[other];
     const ckpt_value *x = a->kind == CKPT_V_DICT ? ckpt_value_get(a, "last_epoch") : NULL,
@@ -241,7 +210,7 @@ static bool is_step(const merger *m, const place *at, size_t one, size_t other)
 }
 
 /* Parts of two steps make no tensor of either. */
-static ckpt_status mixed(const merger *m, const place *at, size_t one, size_t other)
+static ckpt_status mixed(const merger *m, const ckpt__place *at, size_t one, size_t other)
 {
     char key[120] = "";
     ckpt_error why = CKPT_ERROR_INIT;
@@ -256,16 +225,8 @@ static ckpt_status mixed(const merger *m, const place *at, size_t one, size_t ot
     return ckpt__fsdp_lack(m->f, b->name, status, &why, m->err);
 }
 
-static ckpt_status put_own(ckpt__fsdp_own *own, const ckpt_value *key, const ckpt_value *value, ckpt_error *err)
-{
-    if (!ckpt__grow(&own->entries, &own->capacity, own->count + 1, sizeof *own->entries))
-        return ckpt__fsdp_no_memory(err);
-    own->entries[own->count++] = (ckpt_entry){key, value};
-    return CKPT_OK;
-}
-
 /* A whole tensor of the model that ranks have, or the state of an optimizer that is not sharded: DDP's are the same on all. */
-static bool is_replica(const merger *m, const place *at, size_t one, size_t other)
+static bool is_replica(const merger *m, const ckpt__place *at, size_t one, size_t other)
 {
     const ckpt__fsdp_kind kind = m->group->files[0].is.kind;
     const ckpt_value *a = at->values[one], *b = at->values[other];
@@ -287,7 +248,7 @@ static bool is_flat_storage(const merger *m, const ckpt__fsdp_file *file, size_t
 
 /* FSDP1 with use_orig_params names the parameters too, in LOCAL_STATE_DICT: each is what the rank's part of the flat parameter has of
  * it, in one dimension, and of no element where it has none. */
-static bool is_slice(const merger *m, const place *at)
+static bool is_slice(const merger *m, const ckpt__place *at)
 {
     bool viewed = false;
     for (size_t i = 0; i < m->group->count; i++) {
@@ -306,7 +267,7 @@ static bool is_slice(const merger *m, const place *at)
     return viewed;
 }
 
-static ckpt_status note_unlike(const merger *m, const place *at, size_t one, size_t other)
+static ckpt_status note_unlike(const merger *m, const ckpt__place *at, size_t one, size_t other)
 {
     char key[300] = "", name[400];
     const ckpt__fsdp_file *a = &m->group->files[one], *b = &m->group->files[other];
@@ -325,28 +286,22 @@ static ckpt_status note_unlike(const merger *m, const place *at, size_t one, siz
 }
 
 /* Steps that a parameter's moments have. */
-static bool is_count(const merger *m, const place *at)
+static bool is_count(const merger *m, const ckpt__place *at)
 {
     return m->group->files[0].is.kind == CKPT__FSDP_OPTIMIZER && is_text(at->key, "step") &&
-           at->values[first_of(m, at)]->kind == CKPT_V_TENSOR;
+           at->values[ckpt__place_first(at)]->kind == CKPT_V_TENSOR;
 }
 
 /* FSDP1 has one for all parameters of a unit, and files have it at the place of each. An optimizer that is not sharded counts each by
- * itself, in place: one that several share would be counted several times a step. So each place gets a value of its own, which
- * gets a storage of its own (fill.c). */
+ * itself, in place: one that several share would be counted several times a step. So each place gets a tensor of its own. */
 static ckpt_status copy_count(const merger *m, const ckpt_value **value)
 {
-    ckpt_value *own = ckpt__value_new(m->f->index->arena, CKPT_V_TENSOR);
-    if (!own)
-        return ckpt__fsdp_no_memory(m->err);
-    own->tensor = CKPT__FSDP_COUNTS + (*value)->tensor;
-    *value = own;
-    return CKPT_OK;
+    return add_tensor(m, (ckpt__fsdp_tensor){.like = (*value)->tensor}, value);
 }
 
-static ckpt_status merge_value(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
+static ckpt_status merge_value(const merger *m, const ckpt__place *at, const ckpt_value **out, ckpt__entries *own)
 {
-    const size_t first = first_of(m, at);
+    const size_t first = ckpt__place_first(at);
     size_t other, whole = first;
     ckpt_status status = compare(m, at, &other);
     if (status == CKPT_OK && other == m->group->count) {
@@ -361,109 +316,19 @@ static ckpt_status merge_value(const merger *m, const place *at, const ckpt_valu
     m->f->slices += slice;
     if (status == CKPT_OK && !slice && is_replica(m, at, first, other))
         status = note_unlike(m, at, first, other);
-    for (size_t i = first; status == CKPT_OK && i < m->group->count; i++)
-        if (at->values[i])
-            status = put_own(&own[i], at->key, at->values[i], m->err);
+    if (status == CKPT_OK)
+        status = ckpt__place_keep(at, own, m->err);
     m->f->differ += status == CKPT_OK;
     return status;
 }
 
 /* ---- dicts and lists */
 
-/* The children of all files, by key: those of child k are values[k * files ...]. */
-typedef struct children {
-    const ckpt_value **keys, **values; /* heap */
-    size_t count, capacity, value_capacity;
-    ckpt__hash *by_key;
-    ckpt__arena *texts;
-} children;
-
-static ckpt_status add_child(const merger *m, children *c, size_t file, const ckpt_value *key, const ckpt_value *value)
-{
-    const size_t files = m->group->count;
-    ckpt__buf text = {0};
-    size_t found;
-    ckpt__buf_char(&text, key->kind == CKPT_V_STR ? 's' : 'o');
-    if (key->kind == CKPT_V_STR)
-        ckpt__buf_add(&text, key->text.data, key->text.size);
-    else
-        ckpt__value_repr(&text, key);
-    bool good = !text.failed;
-    if (good && !ckpt__hash_get(c->by_key, text.data, text.size, &found)) {
-        char *own = ckpt__arena_copy(c->texts, text.data, text.size);
-        found = c->count;
-        good = own && ckpt__grow(&c->keys, &c->capacity, found + 1, sizeof *c->keys) &&
-               ckpt__grow(&c->values, &c->value_capacity, (found + 1) * files, sizeof *c->values) &&
-               ckpt__hash_put(c->by_key, own, text.size, found, NULL) >= 0;
-        if (good) {
-            c->keys[c->count++] = key;
-            memset(c->values + found * files, 0, files * sizeof *c->values);
-        }
-    }
-    if (good && !c->values[found * files + file])
-        c->values[found * files + file] = value;
-    ckpt__buf_free(&text);
-    return good ? CKPT_OK : ckpt__fsdp_no_memory(m->err);
-}
-
-static ckpt_status list_children(const merger *m, const place *at, children *c)
-{
-    ckpt_status status = CKPT_OK;
-    c->by_key = ckpt__hash_new(64);
-    c->texts = ckpt__arena_new(0);
-    if (!c->by_key || !c->texts)
-        return ckpt__fsdp_no_memory(m->err);
-    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++) {
-        const ckpt_value *v = at->values[i];
-        for (size_t k = 0; status == CKPT_OK && v && k < v->entry_count; k++)
-            status = add_child(m, c, i, v->entries[k].key, v->entries[k].value);
-        for (size_t k = 0; status == CKPT_OK && v && k < v->item_count; k++) {
-            const ckpt_value *key = ckpt__value_int(m->f->index->arena, (int64_t)k);
-            status = key ? add_child(m, c, i, key, v->items[k]) : ckpt__fsdp_no_memory(m->err);
-        }
-    }
-    return status;
-}
-
-/* What each rank has for itself below a place becomes a dict under the place's key. */
-static ckpt_status gather_own(const merger *m, const place *at, const ckpt__fsdp_own *below, ckpt__fsdp_own *own)
-{
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++) {
-        if (!below[i].count)
-            continue;
-        const ckpt_value *dict = ckpt__value_dict(m->f->index->arena, below[i].entries, below[i].count);
-        status = dict ? put_own(&own[i], at->key, dict, m->err) : ckpt__fsdp_no_memory(m->err);
-    }
-    return status;
-}
-
-static ckpt_value *made_of(const merger *m, const ckpt_value *like, const ckpt_entry *entries, size_t count)
-{
-    ckpt__arena *a = m->f->index->arena;
-    ckpt_value *v = NULL;
-    if (like->kind == CKPT_V_DICT) {
-        if ((v = ckpt__value_dict(a, entries, count))) {
-            v->class_name = like->class_name;
-            v->state = like->state;
-            v->origin = NULL;
-        }
-        return v;
-    }
-    const ckpt_value **items = ckpt__arena_array(a, count + 1, sizeof *items);
-    for (size_t i = 0; items && i < count; i++)
-        items[i] = entries[i].value;
-    return items ? ckpt__value_list(a, like->kind, items, count) : NULL;
-}
-
 /* The state of FSDP1's own optimizers, as it is: each rank has tensors of its own under the numbers of the parameters, flat, and what of
  * which parameter they are is in no file. */
-static ckpt_status keep_apart(const merger *m, const place *at, ckpt__fsdp_own *own)
+static ckpt_status keep_apart(const merger *m, const ckpt__place *at, ckpt__entries *own)
 {
-    ckpt_status status = CKPT_OK;
-    for (size_t i = 0; status == CKPT_OK && i < m->group->count; i++)
-        if (at->values[i])
-            status = put_own(&own[i], at->key, at->values[i], m->err);
+    ckpt_status status = ckpt__place_keep(at, own, m->err);
     m->f->differ += status == CKPT_OK;
     if (status == CKPT_OK &&
         !ckpt__report_add(
@@ -477,60 +342,30 @@ static ckpt_status keep_apart(const merger *m, const place *at, ckpt__fsdp_own *
     return status;
 }
 
-static ckpt_status merge_children(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
+/* A place whose children are merged. */
+typedef struct parent {
+    const merger *m;
+    bool optimizer;
+} parent;
+
+static ckpt_status merge_child(void *ctx, const ckpt__place *at, ckpt_entry *out, ckpt__entries *own)
 {
-    const size_t files = m->group->count, first = first_of(m, at);
-    const ckpt_value *like = at->values[first];
-    const bool list = like->kind != CKPT_V_DICT, optimizer = !list && ckpt_value_get(like, "param_groups");
-    children c = {0};
-    ckpt_status status = list_children(m, at, &c);
-    ckpt_entry *entries = calloc(c.count + 1, sizeof *entries);
-    ckpt__fsdp_own *below = calloc(files + 1, sizeof *below);
-    size_t count = 0;
-    if (status == CKPT_OK && (!entries || !below))
-        status = ckpt__fsdp_no_memory(m->err);
-    for (size_t k = 0; status == CKPT_OK && k < c.count; k++) {
-        const place child = {.values = c.values + k * files,
-                             .key = c.keys[k],
-                             .depth = at->depth + 1,
-                             .state = optimizer && is_text(c.keys[k], "state")};
-        const ckpt_value *merged = NULL;
-        status = merge(m, &child, &merged, below);
-        if (status == CKPT_OK && !merged && list && !(merged = ckpt__value_new(m->f->index->arena, CKPT_V_NONE)))
-            status = ckpt__fsdp_no_memory(m->err);
-        if (status == CKPT_OK && merged)
-            entries[count++] = (ckpt_entry){c.keys[k], merged};
-    }
-    if (status == CKPT_OK && !(*out = made_of(m, like, entries, count)))
-        status = ckpt__fsdp_no_memory(m->err);
-    if (status == CKPT_OK)
-        status = gather_own(m, at, below, own);
-    for (size_t i = 0; below && i < files; i++)
-        free(below[i].entries);
-    free(below);
-    free(entries);
-    free(c.keys);
-    free(c.values);
-    ckpt__hash_free(c.by_key);
-    ckpt__arena_free(c.texts);
-    return status;
+    const parent *p = ctx;
+    return merge(p->m, at, p->optimizer && is_text(at->key, "state"), &out->value, own);
 }
 
-static bool same_length(const merger *m, const place *at)
+static ckpt_status merge_children(const merger *m, const ckpt__place *at, const ckpt_value **out, ckpt__entries *own)
 {
-    const ckpt_value *like = at->values[first_of(m, at)];
-    for (size_t i = 0; i < m->group->count; i++)
-        if (at->values[i] && at->values[i]->item_count != like->item_count)
-            return false;
-    return true;
+    parent p = {m, ckpt_value_get(at->values[ckpt__place_first(at)], "param_groups") != NULL};
+    return ckpt__place_merge(at, m->f->index->arena, merge_child, &p, out, NULL, own, m->err);
 }
 
-/* *out NULL: nothing of it is common to all ranks. */
-static ckpt_status merge(const merger *m, const place *at, const ckpt_value **out, ckpt__fsdp_own *own)
+/* state: it is the state of an optimizer, whose entries are told apart. *out NULL: nothing of it is common to all ranks. */
+static ckpt_status merge(const merger *m, const ckpt__place *at, bool state, const ckpt_value **out, ckpt__entries *own)
 {
-    bool parts = true, deep = at->depth >= DEEPEST, dicts = all_are(m, at, CKPT_V_DICT);
+    bool parts = true, deep = at->depth >= DEEPEST;
     *out = NULL;
-    if (all_are(m, at, CKPT_V_TENSOR)) {
+    if (ckpt__place_is(at, CKPT_V_TENSOR)) {
         size_t count = 0, all = 0;
         for (size_t i = 0; i < m->group->count; i++) {
             all += at->values[i] != NULL;
@@ -538,23 +373,23 @@ static ckpt_status merge(const merger *m, const place *at, const ckpt_value **ou
         }
         return count > 0 && count == all ? merge_parts(m, at, out) : merge_value(m, at, out, own);
     }
-    ckpt_status status = at->depth == 0 || at->state ? CKPT_OK : has_parts(m, at, &parts);
-    bool lists = (all_are(m, at, CKPT_V_LIST) || all_are(m, at, CKPT_V_TUPLE)) && same_length(m, at);
+    ckpt_status status = at->depth == 0 || state ? CKPT_OK : has_parts(m, at, &parts);
+    const bool joined = ckpt__place_is(at, CKPT_V_DICT) || ckpt__place_is_lists(at);
     if (status < 0)
         return status;
-    if (at->state && m->f->world > 1 && m->f->any_part && has_entries(m, at)) {
+    if (state && m->f->world > 1 && m->f->any_part && has_entries(m, at)) {
         status = has_parts(m, at, &parts);
         if (status < 0 || !parts)
             return status < 0 ? status : keep_apart(m, at, own);
     }
-    return parts && !deep && (dicts || lists) ? merge_children(m, at, out, own) : merge_value(m, at, out, own);
+    return parts && !deep && joined ? merge_children(m, at, out, own) : merge_value(m, at, out, own);
 }
 
-ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__fsdp_own *own, ckpt_error *err)
+ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt__entries *own, ckpt_error *err)
 {
     const merger m = {f, group, err};
     const ckpt_value **values = calloc(group->count + 1, sizeof *values), *merged = NULL;
-    ckpt__fsdp_own *below = calloc(group->count + 1, sizeof *below);
+    ckpt__entries *below = calloc(group->count + 1, sizeof *below);
     const ckpt_value *key = ckpt__value_str(f->index->arena, group->key, strlen(group->key));
     ckpt_status status = values && below && key ? CKPT_OK : ckpt__fsdp_no_memory(err);
     size_t there = 0;
@@ -562,18 +397,18 @@ ckpt_status ckpt__fsdp_merge(ckpt__fsdp *f, const ckpt__fsdp_group *group, ckpt_
         values[i] = group->files[i].there ? group->files[i].root : NULL;
         there += values[i] != NULL;
     }
-    const place at = {.values = values, .key = key};
+    const ckpt__place at = {.values = values, .count = group->count, .key = key};
     if (status == CKPT_OK && there)
-        status = merge(&m, &at, &merged, below);
+        status = merge(&m, &at, false, &merged, below);
     if (status == CKPT_OK && merged)
         status = ckpt__folder_put(&f->reader, group->key, merged, err);
     for (size_t i = 0; status == CKPT_OK && i < group->count; i++) {
         const int64_t rank = group->files[i].is.rank;
         for (size_t k = 0; status == CKPT_OK && k < below[i].count; k++)
-            status = put_own(&own[rank], below[i].entries[k].key, below[i].entries[k].value, err);
+            status = ckpt__entries_add(&own[rank], below[i].items[k].key, below[i].items[k].value, err);
     }
     for (size_t i = 0; below && i < group->count; i++)
-        free(below[i].entries);
+        free(below[i].items);
     free(below);
     free(values);
     return status;

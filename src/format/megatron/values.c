@@ -1,6 +1,7 @@
 /* format/megatron/values.c - what of the ranks' files is no parameter: once where all ranks have the same, else under the name of each
  * rank's folder. */
 #include "format/megatron/ranks.h"
+#include "model/visits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,23 +18,10 @@ enum { SPELT = 1 << 22 }; /* bytes; longer values are not compared */
 static int spell(void *ctx, const ckpt_visit *visit)
 {
     spelling *s = ctx;
-    const ckpt_value *v = visit->value;
-    const int64_t head[] = {(int64_t)v->kind, (int64_t)visit->name.size, (int64_t)v->text.size,
-                            (int64_t)v->class_name.size};
-    s->tensor |= v->kind == CKPT_V_TENSOR;
+    s->tensor |= visit->value->kind == CKPT_V_TENSOR;
     if (s->tensor || s->text.size > SPELT)
         return 1;
-    ckpt__buf_add(&s->text, head, sizeof head);
-    ckpt__buf_add(&s->text, visit->name.data, visit->name.size);
-    if (v->text.data)
-        ckpt__buf_add(&s->text, v->text.data, v->text.size);
-    if (v->class_name.data)
-        ckpt__buf_add(&s->text, v->class_name.data, v->class_name.size);
-    ckpt__buf_char(&s->text, v->kind == CKPT_V_BOOL && v->boolean ? '1' : '0');
-    if (v->kind == CKPT_V_INT)
-        ckpt__buf_add(&s->text, &v->integer, sizeof v->integer);
-    if (v->kind == CKPT_V_FLOAT)
-        ckpt__buf_add(&s->text, &v->real, sizeof v->real);
+    ckpt__visit_bytes(&s->text, visit);
     return 0;
 }
 
@@ -216,18 +204,8 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
     if (visit->value->kind != CKPT_V_TENSOR || visit->value->tensor >= k->logical || k->keep[visit->value->tensor])
         return CKPT_OK;
     ckpt_tensor_info *t = &x->tensors[visit->value->tensor].info;
-    ckpt_key *keys = ckpt__arena_array(x->arena, visit->path.count ? visit->path.count : 1, sizeof *keys);
-    const ckpt_str name = ckpt__arena_str(x->arena, visit->name.data, visit->name.size);
-    if (!keys || !name.data)
+    if (!ckpt__visit_row(x->arena, visit, t))
         return ckpt__meg_no_memory(k->err);
-    for (size_t i = 0; i < visit->path.count; i++) {
-        keys[i] = visit->path.keys[i];
-        if (keys[i].text.data && !(keys[i].text = ckpt__arena_str(x->arena, keys[i].text.data, keys[i].text.size)).data)
-            return ckpt__meg_no_memory(k->err);
-    }
-    t->name = name;
-    t->path = (ckpt_path){keys, visit->path.count};
-    t->inside = visit->inside;
     k->keep[visit->value->tensor] = true;
     set_role(t);
     return CKPT_OK;

@@ -1,6 +1,7 @@
 /* format/native/native.c - the native format's entry in the table: its marker, its bid, and reading as a whole. */
 #include "codec/crc32.h"
 #include "format/native/native.h"
+#include "model/visits.h"
 
 #include <stdlib.h>
 
@@ -101,17 +102,7 @@ static int set_path(void *ctx, const ckpt_visit *visit)
     ckpt_tensor_info *info = record_at(p, visit, &no_memory);
     if (!info || info->path.count)
         return no_memory ? CKPT_E_NO_MEMORY : 0;
-    ckpt_key *keys = ckpt__arena_array(p->x->arena, visit->path.count + 1, sizeof *keys);
-    if (!keys)
-        return CKPT_E_NO_MEMORY;
-    for (size_t i = 0; i < visit->path.count; i++) {
-        ckpt_str text = visit->path.keys[i].text;
-        keys[i] = visit->path.keys[i];
-        if (text.data && !(keys[i].text = ckpt__arena_str(p->x->arena, text.data, text.size)).data)
-            return CKPT_E_NO_MEMORY;
-    }
-    info->path = (ckpt_path){keys, visit->path.count};
-    return 0;
+    return ckpt__visit_path(p->x->arena, visit, &info->path) ? 0 : CKPT_E_NO_MEMORY;
 }
 
 /* What is too large to walk here is so for all that would look at the values later. */

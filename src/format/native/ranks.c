@@ -5,6 +5,7 @@
 #include "format/native/manifest.h"
 #include "format/native/native.h"
 #include "model/value_path.h"
+#include "model/visits.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -360,54 +361,32 @@ static ckpt_status join_values(const ranks *r, const ckpt_value *const *roots, c
 
 /* ---- tensors that several ranks hold */
 
-typedef struct renumber {
-    const size_t *to;
-    size_t count;
-} renumber;
-static const size_t away = SIZE_MAX / 2; /* a value that is reached twice is changed once */
-
-static int change_number(void *ctx, const ckpt_visit *visit)
-{
-    const renumber *n = ctx;
-    ckpt_value *v = (ckpt_value *)(uintptr_t)visit->value; /* the tree is the index's own */
-    if (v->kind == CKPT_V_TENSOR && n->to && v->tensor < n->count)
-        v->tensor = n->to[v->tensor] + away;
-    else if (v->kind == CKPT_V_TENSOR && !n->to && v->tensor >= away)
-        v->tensor -= away;
-    return 0;
-}
-
 static ckpt_status list_once(ranks *r, ckpt__index *x, ckpt_error *err)
 {
-    size_t *to = calloc(x->tensor_count + 1, sizeof *to), *first = malloc((r->held_count + 1) * sizeof *first),
-           kept = 0, number;
-    if (!to || !first) {
-        free(to);
+    const size_t count = x->tensor_count;
+    size_t *now = calloc(count + 1, sizeof *now), *first = calloc(r->held_count + 1, sizeof *first), kept = 0, number;
+    if (!now || !first) {
+        free(now);
         free(first);
-        return ckpt__fail_memory(err, "names", x->tensor_count);
+        return ckpt__fail_memory(err, "names", count);
     }
-    for (size_t i = 0; i < r->held_count; i++)
-        first[i] = SIZE_MAX;
-    renumber there = {to, x->tensor_count}, back = {NULL, 0};
-    for (size_t i = 0; i < x->tensor_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         ckpt_str name = x->tensors[i].info.name;
         bool known = ckpt__hash_get(r->names, name.data, name.size, &number) && !r->held[number].differs;
-        if (known && first[number] != SIZE_MAX) {
-            to[i] = first[number];
+        if (known && first[number]) {
+            now[i] = first[number];
             r->replicated++;
             continue;
         }
+        x->tensors[kept++] = x->tensors[i];
+        now[i] = kept;
         if (known)
             first[number] = kept;
-        to[i] = kept;
-        x->tensors[kept++] = x->tensors[i];
     }
     x->tensor_count = kept;
     free(first);
-    ckpt_status status = x->root ? (ckpt_status)ckpt_value_walk(x->root, 0, change_number, &there, err) : CKPT_OK;
-    if (status == CKPT_OK && x->root)
-        status = (ckpt_status)ckpt_value_walk(x->root, 0, change_number, &back, err);
-    free(to);
+    ckpt_status status = ckpt__values_number(x->root, now, count, err);
+    free(now);
     return status == CKPT_OK ? ckpt__index_finish(x, err) : status;
 }
 

@@ -158,7 +158,7 @@ static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, 
         return CKPT_OK;
     ckpt_status status =
         ckpt__torch_kept_renumber(kept->value->text, w->record_of, w->q->index->tensor_count, &pickle, err);
-    ckpt_value *copy = ckpt__value_dict(w->recipe->arena, (*root)->entries, (*root)->entry_count);
+    ckpt_value *copy = ckpt__value_dict_like(w->recipe->arena, *root, (*root)->entries, (*root)->entry_count);
     ckpt_value *bytes = ckpt__value_new(w->recipe->arena, CKPT_V_BYTES);
     ckpt_str text = pickle.data ? ckpt__arena_str(w->recipe->arena, pickle.data, pickle.size) : (ckpt_str){NULL, 0};
     ckpt__buf_free(&pickle);
@@ -169,8 +169,6 @@ static ckpt_status number_kept(ckpt__native_writer *w, const ckpt_value **root, 
     bytes->text = text;
     w->kept = text.data; /* in the recipe's arena */
     ((ckpt_entry *)(uintptr_t)copy->entries)[kept - (*root)->entries].value = bytes;
-    copy->class_name = (*root)->class_name;
-    copy->state = (*root)->state;
     *root = copy;
     return CKPT_OK;
 }
