@@ -91,7 +91,7 @@ static void bind_groups(ckpt_state *s, const what *w)
 {
     for (int g = 0; g < 3; g++) {
         const char *own[MOST];
-        char name[4], key[80];
+        char name[12], key[80];
         size_t n = 0;
         for (size_t i = 0; i < count; i++)
             if (group_of(w, names[i]) == g && (!w->lacks || strcmp(names[i], w->lacks) != 0))
