@@ -13,11 +13,12 @@ typedef struct ckpt__trainer {
     ckpt__arena *arena;
     ckpt__trained_parts parts;
     bool accelerate, fsdp, deepspeed;
-    bool *used;           /* heap: of the root's entries, those that have a place */
-    ckpt__made_dict tree; /* by the files' names: what is read back */
-    size_t *order, count; /* heap: tensors by files */
-    bool *placed;         /* heap, one a tensor: it is in a file */
-    size_t masters;       /* that are the weights */
+    bool *used;              /* heap: of the root's entries, those that have a place */
+    ckpt__made_dict tree;    /* by the files' names: what is read back */
+    size_t *order, count;    /* heap: tensors by files */
+    bool *placed;            /* heap, one a tensor: it is in a file */
+    size_t masters;          /* that are the weights */
+    const ckpt_value *epoch; /* the number that trainer_state.json has; NULL: none of the source */
     ckpt_error *err;
 } ckpt__trainer;
 

@@ -156,14 +156,31 @@ static bool has_file(trainer *t, const char *name)
            ckpt__source_add(t->m->reader->source, name, &file, &why) == CKPT_OK;
 }
 
+static bool is_number(const ckpt_value *v)
+{
+    return v && (v->kind == CKPT_V_INT || v->kind == CKPT_V_FLOAT);
+}
+
 static void put_number(ckpt__buf *b, const ckpt_value *v, const char *otherwise)
 {
-    if (v && v->kind == CKPT_V_INT)
-        ckpt__json_put_i64(b, v->integer);
-    else if (v && v->kind == CKPT_V_FLOAT)
-        ckpt__json_put_double(b, v->real);
-    else
+    if (!is_number(v))
         ckpt__buf_str(b, otherwise);
+    else if (v->kind == CKPT_V_INT)
+        ckpt__json_put_i64(b, v->integer);
+    else
+        ckpt__json_put_double(b, v->real);
+}
+
+static const ckpt_value *epoch_in(const ckpt_value *dict)
+{
+    const ckpt_value *v = ckpt__at(dict, "epoch");
+    return is_number(v) ? v : NULL;
+}
+
+static bool same_number(const ckpt_value *a, const ckpt_value *b)
+{
+    const ckpt_value *i = a->kind == CKPT_V_INT ? a : b, *f = i == a ? b : a;
+    return a->kind == b->kind ? ckpt__value_alike(a, b) : f->real == (double)i->integer;
 }
 
 /* What the Trainer does not read of its arguments, but of this file: the numbers are its own defaults. */
@@ -177,13 +194,19 @@ static ckpt_status make_state(trainer *t, ckpt__buf *b, int64_t step)
                    {"best_metric", "null"}};
     static const char *const names[] = {"trainer_state", "trainer_state.json", NULL};
     const ckpt_value *was = take(t, names);
+    ckpt_status status = CKPT_OK;
+    t->epoch = epoch_in(was) ? epoch_in(was) : epoch_in(t->m->root);
     ckpt__buf_str(b, "{\n");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; status == CKPT_OK && i < sizeof numbers / sizeof *numbers; i++) {
         const ckpt_value *v = ckpt__at(was, numbers[i].key);
         ckpt__buf_printf(b, "  \"%s\": ", numbers[i].key);
-        put_number(b, v || i ? v : ckpt__at(t->m->root, "epoch"), numbers[i].otherwise);
+        put_number(b, i ? v : t->epoch, numbers[i].otherwise);
         ckpt__buf_str(b, ",\n");
+        if (v && v->kind != CKPT_V_NONE && !is_number(v))
+            status = ckpt__lose(t->m, t->err, "'%s' of trainer_state, which is no number", numbers[i].key);
     }
+    if (status < 0)
+        return status;
     ckpt__buf_str(b, "  \"global_step\": ");
     ckpt__json_put_i64(b, step);
     ckpt__buf_str(
@@ -215,7 +238,7 @@ ckpt_status ckpt__trainer_state(trainer *t)
         return ckpt__trainer_no_memory(t);
     f->copy = own;
     if (own)
-        take(t, names);
+        t->epoch = epoch_in(take(t, names));
     return own ? CKPT_OK : make_state(t, &f->text, step);
 }
 
@@ -235,8 +258,9 @@ static bool is_written(const trainer *t, const ckpt_entry *e)
     static const char *const steps[] = {"step", "global_step", "global_steps"};
     const ckpt_str key = e->key->text;
     const ckpt_value *v = e->value;
-    bool is = v == t->parts.model || v == t->parts.optimizer || (!t->accelerate && ckpt__str_is(key, "epoch")) ||
-              has_out(t, key) || (v->kind == CKPT_V_DICT && v->entry_count == 1 && ckpt__find_entry(v, "__metadata__"));
+    bool is = v == t->parts.model || v == t->parts.optimizer ||
+              (t->epoch && ckpt__str_is(key, "epoch") && is_number(v) && same_number(t->epoch, v)) || has_out(t, key) ||
+              (v->kind == CKPT_V_DICT && v->entry_count == 1 && ckpt__find_entry(v, "__metadata__"));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         is |= ckpt__str_is(key, steps[i]) && v->kind == CKPT_V_INT && v->integer == t->m->index->step;
     return is;

@@ -132,6 +132,37 @@ START_TEST(state_of_the_trainer)
 }
 END_TEST
 
+/* The Trainer has one epoch, a number: what is none, or another one, is lost. */
+static const struct {
+    what w;
+    double has;
+    const char *lost; /* NULL: nothing */
+} epochs[] = {
+    {{.epochs = {1.5}}, 1.5, NULL},
+    {{.epoch_texts = {"two"}}, 0, "'epoch'"},
+    {{.epochs = {0, 2.5}}, 2.5, "of trainer_state the logs"},
+    {{.epochs = {2.5, 2.5}}, 2.5, "of trainer_state the logs"},
+    {{.epochs = {1.5, 2.5}}, 2.5, "'epoch'"},
+    {{.epochs = {1.5}, .epoch_texts = {NULL, "two"}}, 1.5, "'epoch' of trainer_state, which is no number"},
+};
+
+START_TEST(epoch_of_the_trainer)
+{
+    save(at("n.safetensors"), epochs[_i].w);
+    if (epochs[_i].lost) {
+        ck_assert_int_eq(migrate(at("n.safetensors"), "hf-trainer", at("d")), CKPT_E_UNSUPPORTED);
+        ck_assert(is_said("lost", epochs[_i].lost));
+        ck_assert(is_said("lost", "'epoch', for") == (_i == 1 || _i == 4));
+    }
+    options.lossy = true;
+    migrates(at("n.safetensors"), "hf-trainer", at("d"));
+    ckpt_reader *r = opened(at("d"));
+    const ckpt_value *state = ckpt_value_get(ckpt_reader_root(r), "trainer_state.json");
+    ck_assert(ckpt_value_get(state, "epoch")->real == epochs[_i].has);
+    ckpt_reader_close(r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate_trainer");
@@ -144,6 +175,7 @@ int main(void)
     tcase_add_loop_test(t, what_is_there_stays, 0, 2);
     tcase_add_loop_test(t, settings_of_the_optimizer, 0, 2);
     tcase_add_test(t, state_of_the_trainer);
+    tcase_add_loop_test(t, epoch_of_the_trainer, 0, sizeof epochs / sizeof *epochs);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

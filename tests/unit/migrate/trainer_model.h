@@ -13,14 +13,16 @@ static double lr = 0.5, decay[2] = {0.25, 0};
 
 typedef struct what {
     bool half, no_optimizer, no_scheduler, extra, setting;
-    size_t ranks; /* with random states */
+    size_t ranks;               /* with random states */
+    const char *epoch_texts[2]; /* of the root, and of the Trainer's state */
+    double epochs[2];           /* the same; 0: none */
 } what;
 
 static void save(const char *path, what w)
 {
     ckpt_state *s = ckpt_state_new();
     ckpt_save_options to = CKPT_SAVE_OPTIONS_INIT;
-    char key[80];
+    char key[80], texts[2][20];
     to.no_sync = true;
     for (size_t i = 0; i < N; i++) {
         const bool moments = !w.no_optimizer;
@@ -43,6 +45,13 @@ static void save(const char *path, what w)
     OK(ckpt_state_i64(s, "step", &step, &err));
     if (w.setting)
         OK(ckpt_state_f64(s, "optimizer.scale", &lr, &err));
+    static const char *const epoch_keys[] = {"epoch", "trainer_state.epoch"};
+    for (size_t i = 0; i < 2; i++) {
+        if (w.epoch_texts[i])
+            OK(ckpt_state_string(s, epoch_keys[i], strcpy(texts[i], w.epoch_texts[i]), sizeof texts[i], &err));
+        else if (w.epochs[i])
+            OK(ckpt_state_f64(s, epoch_keys[i], &w.epochs[i], &err));
+    }
     if (w.extra)
         OK(ckpt_state_i64(s, "extra", &extra, &err));
     OK(ckpt_save(s, path, &to, &err));
