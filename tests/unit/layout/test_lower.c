@@ -7,6 +7,7 @@
 #include <string.h>
 #include "../random.h"
 #include "../runner.h"
+#include "../scarce_memory.h"
 
 enum { MOST = 4096, TENSORS = 6, CASES = 1500, POISON = -7 };
 
@@ -499,12 +500,74 @@ START_TEST(random_layouts)
 }
 END_TEST
 
+/* The left side to the right one, by whatever memory there is. */
+static ckpt_status tried(const made *m, const ckpt__lay *in, ckpt__arena *a, ckpt__lay *out)
+{
+    char names[TENSORS][32];
+    ckpt__layout_name given[TENSORS];
+    ckpt__layout *layout = NULL;
+    ckpt__layout_match *way = NULL;
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_report *report = ckpt_report_new();
+    ckpt_status status = report ? CKPT_OK : CKPT_E_NO_MEMORY;
+    for (size_t k = 0; k < m->left_count; k++) {
+        name_left(m, k, names[k], sizeof names[k]);
+        given[k] = (ckpt__layout_name){ckpt__s(names[k]), in[k].ndim, in[k].shape};
+    }
+    if (status == CKPT_OK)
+        status = ckpt__layout_parse(m->text, strlen(m->text), "random.yaml", report, &layout, &err);
+    if (status == CKPT_OK)
+        status = ckpt__layout_match_names(layout, 0, given, m->left_count, NULL, 0, report, &way, &err);
+    if (status == CKPT_OK)
+        status = ckpt__layout_lower(way, &way->uses[0], in, ZERO, a, out, &err);
+    ckpt__layout_match_free(way);
+    ckpt__layout_free(layout);
+    ckpt_report_free(report);
+    return status;
+}
+
+START_TEST(each_allocation)
+{
+    static made m;
+    static array got;
+    size_t failed = 0;
+    random_state = 2463534242u;
+    for (unsigned i = 0; i < 40; i++) {
+        bool all = false;
+        if (i % 5 < 4)
+            make(&m, i % 5);
+        else
+            make_cut(&m);
+        for (long n = 0; !all; n++) {
+            ckpt__arena *a = ckpt__arena_new(0);
+            ckpt__lay in[TENSORS], out[TENSORS];
+            for (size_t k = 0; k < m.left_count; k++)
+                whole(a, &m.left[k], (uint32_t)k, &in[k]);
+            allocations_left = n;
+            const ckpt_status status = tried(&m, in, a, out);
+            all = allocations_left >= 0;
+            allocations_left = -1;
+            ck_assert_msg(status == CKPT_OK || (!all && status == CKPT_E_NO_MEMORY), "allocation %ld: %d\n%s", n,
+                          (int)status, m.text);
+            failed += status != CKPT_OK;
+            for (size_t k = 0; status == CKPT_OK && k < m.right_count; k++) {
+                gather(&out[k], m.left, &got);
+                check_same(&got, &m.right[k], m.text);
+            }
+            ckpt__arena_free(a);
+        }
+    }
+    ck_assert_uint_gt(failed, 1000);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("lower");
     TCase *c = tcase_create("lower");
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, random_layouts, 0, 5);
+    tcase_add_test(c, each_allocation);
     suite_add_tcase(s, c);
     return run_suite(s);
 }

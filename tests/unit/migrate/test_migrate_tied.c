@@ -3,6 +3,7 @@
 #include <ckpt/ckpt.h>
 
 #include "../runner.h"
+#include "../scarce_memory.h"
 #include "../scratch.h"
 
 enum { ROWS = 61, PADDED = 64, WIDTH = 16 };
@@ -126,6 +127,41 @@ START_TEST(what_is_not_the_same_is_refused)
 }
 END_TEST
 
+START_TEST(each_allocation)
+{
+    static const struct {
+        const char *from, *to, *format, *var;
+    } ways[] = {{"two.safetensors", "a.safetensors", "ckpt", "padded=64"},
+                {"a.safetensors", "back.safetensors", "ckpt", "rows=61"},
+                {"a.safetensors", "back.pt", "torch", "rows=61"},
+                {"a.safetensors", "back", "dcp", "rows=61"}};
+    char command[100], tried[60]; /* of the same name: a torch archive has it inside */
+    save("two.safetensors", true, false);
+    ck_assert_int_eq(mkdir("tried", 0700), 0);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        size_t failed = 0;
+        bool all = false;
+        snprintf(tried, sizeof tried, "tried/%s", ways[i].to);
+        ck_assert_msg(lay(ways[i].from, ways[i].to, ways[i].format, ways[i].var, NULL) == CKPT_OK, "%s", err.message);
+        for (long n = 0; !all; n++) {
+            allocations_left = n;
+            const ckpt_status status = lay(ways[i].from, tried, ways[i].format, ways[i].var, NULL);
+            all = allocations_left >= 0;
+            allocations_left = -1;
+            ck_assert_msg(status == CKPT_OK || (!all && status == CKPT_E_NO_MEMORY), "%s, allocation %ld: %d %s",
+                          ways[i].to, n, (int)status, err.message);
+            ck_assert_int_eq(access(tried, F_OK) == 0, status == CKPT_OK);
+            failed += status != CKPT_OK;
+            if (status != CKPT_OK)
+                continue;
+            snprintf(command, sizeof command, "diff -r %s %s && rm -r tried/*", ways[i].to, tried);
+            ck_assert_msg(system(command) == 0, "%s, allocation %ld", ways[i].to, n);
+        }
+        ck_assert_uint_gt(failed, 100);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("migrate tied");
@@ -133,6 +169,7 @@ int main(void)
     tcase_add_checked_fixture(t, set_up, remove_scratch);
     tcase_add_test(t, the_same_is_there_once);
     tcase_add_test(t, what_is_not_the_same_is_refused);
+    tcase_add_test(t, each_allocation);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
