@@ -150,8 +150,8 @@ typedef struct ckpt_migrate_options {
     bool salvage;      /* damaged: what is whole is kept, the rest is listed ("not-recovered") */
 
     /* the target */
-    /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-fsdp1", "dcp-hf", "universal", "hf-trainer", "accelerate" (these two also with
-     * "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a
+    /* "ckpt", "safetensors", "torch", "hf", "dcp", "dcp-fsdp1", "dcp-hf", "torchtitan", "universal", "hf-trainer", "accelerate" (these
+     * two also with "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a
      * framework's); NULL: ckpt. */
     const char *to;
     uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
@@ -238,7 +238,7 @@ typedef struct ckpt_migrate_options {
     const char *layout_side;
     const char *const *layout_vars; /* "name=number": what the layout asks for */
     size_t layout_var_count;
-    /* dcp, dcp-fsdp1, dcp-hf, hf-trainer-fsdp, accelerate-fsdp: the ranks of a mesh, "dp=2,tp=2", the slowest axis first; each has its
+    /* dcp, dcp-fsdp1, dcp-hf, torchtitan, hf-trainer-fsdp, accelerate-fsdp: the ranks of a mesh, "dp=2,tp=2", the slowest axis first; each has its
      * part of a parameter, and of the states of the optimizer that have its shape, in its own file. How an axis cuts is said by `cuts`,
      * or by the layout (its `ranks` of the target's side), of which the mesh changes the sizes of axes. NULL: the layout's, else rows
      * for target_world. */

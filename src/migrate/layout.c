@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "format/table.h"
 #include "migrate/to_canonical.h"
+#include "model/flat_state.h"
 #include "model/visits.h"
 
 /* ---- the file */
@@ -240,6 +241,35 @@ static ckpt_status replace_optimizer(ckpt__laying *l, const ckpt_value *was, con
     return *out ? CKPT_OK : ckpt__migration_no_memory(l->err);
 }
 
+/* The settings of an optimizer that was flattened (model/flat_state.h) are those of its groups by now, and here under names that are no
+ * more. */
+static ckpt_status drop_flat(const ckpt__laying *l, const ckpt_value **root)
+{
+    const ckpt_entry *e = ckpt__find_entry(*root, "optimizer");
+    const ckpt_str none = {"", 0};
+    ckpt__arena *a = l->m->from->arena;
+    if (!e || e->value->kind != CKPT_V_DICT || !ckpt_value_get(e->value, "param_groups"))
+        return CKPT_OK;
+    ckpt_entry *kept = ckpt__arena_array(a, e->value->entry_count + 1, sizeof *kept),
+               *all = ckpt__arena_array(a, (*root)->entry_count + 1, sizeof *all);
+    size_t n = 0;
+    for (size_t i = 0; kept && i < e->value->entry_count; i++) {
+        const ckpt_entry *one = &e->value->entries[i];
+        ckpt_str param, what;
+        bool group;
+        if (one->key->kind != CKPT_V_STR || !ckpt__flat_key(one->key->text, none, &group, &param, &what) || !group)
+            kept[n++] = *one;
+    }
+    if (kept && n == e->value->entry_count)
+        return CKPT_OK;
+    if (kept && all) {
+        memcpy(all, (*root)->entries, (*root)->entry_count * sizeof *all);
+        all[e - (*root)->entries].value = ckpt__value_dict_like(a, e->value, kept, n);
+        *root = all[e - (*root)->entries].value ? ckpt__value_dict_like(a, *root, all, (*root)->entry_count) : NULL;
+    }
+    return kept && all && *root ? CKPT_OK : ckpt__migration_no_memory(l->err);
+}
+
 /* It has canonical names now, and values under them. */
 static ckpt_status become_canonical(ckpt__laying *l)
 {
@@ -254,6 +284,8 @@ static ckpt_status become_canonical(ckpt__laying *l)
         ckpt__migrate_tree(m->from, m->canon, m->edits, !canonical, m->from->arena, m->lost, &root, l->err);
     if (status == CKPT_OK && canonical)
         status = replace_optimizer(l, was, root, &root);
+    if (status == CKPT_OK && root)
+        status = drop_flat(l, &root);
     if (status == CKPT_OK)
         status = name_tensors(l);
     if (status < 0)

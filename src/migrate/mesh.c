@@ -39,7 +39,7 @@ ckpt_status ckpt__mesh_ask(const ckpt__migration *m, ckpt_error *err)
         return ckpt__fail(
             err, CKPT_E_ARGUMENT, m->dst,
             "%s is for a distributed checkpoint of PyTorch, which is cut for the ranks of a mesh (--to dcp, "
-            "dcp-fsdp1, dcp-hf, hf-trainer-fsdp, accelerate-fsdp): %s is not",
+            "dcp-fsdp1, dcp-hf, torchtitan, hf-trainer-fsdp, accelerate-fsdp): %s is not",
             o->mesh ? "--mesh" : "--cut", m->to);
     if (!o->mesh)
         return CKPT_OK;

@@ -46,6 +46,7 @@
  *   leftovers.c        values of that tree that have no canonical name
  *   to_torch.c         canonical names as the tree of a torch file (torch.h)
  *   to_dcp.c           that tree as a distributed checkpoint of PyTorch, for any number of ranks
+ *   to_torchtitan.c    and what torchtitan's trainer has otherwise there
  *   mesh.c             --mesh, --cut: how its tensors are cut for the ranks (mesh.h)
  *   mesh_cuts.c        which boxes that are, and whose
  *   stack.c            a torch-dist target: the layers and experts of a model as one tensor for each of their parameters (megatron.h)
@@ -159,6 +160,7 @@ typedef struct ckpt__migration {
     bool same;                    /* --to same of a directory: each file in its own format; `torch` is true too */
     ckpt__as as;                  /* not AS_IS: `torch` is true too, as a rule */
     bool wholes;                  /* of AS_DCP: values without tensors are there whole, too (--to dcp-fsdp1) */
+    bool torchtitan;              /* of AS_DCP: as torchtitan's trainer has it (--to torchtitan) */
     ckpt_error order_error;       /* status not CKPT_OK: more than one order of the optimizer's parameters fits. The
                                    * call fails with this error if a state of that optimizer goes along */
     bool order_stated;            /* --param-names is the order of the source, and not an order for the target */

@@ -110,9 +110,9 @@ static ckpt_status find_own(ckpt__migration *m, ckpt_error *err)
 }
 
 /* What is written, but for the last two. */
-#define WRITTEN                                                                                                         \
-    "ckpt, safetensors, torch, hf, dcp, dcp-fsdp1, dcp-hf, universal, hf-trainer and accelerate (each also with -fsdp " \
-    "or -deepspeed behind it), torch-dist, llmc"
+#define WRITTEN                                                                                                          \
+    "ckpt, safetensors, torch, hf, dcp, dcp-fsdp1, dcp-hf, torchtitan, universal, hf-trainer and accelerate (each also " \
+    "with -fsdp or -deepspeed behind it), torch-dist, llmc"
 
 static ckpt__as as_of(const char *to)
 {
@@ -121,6 +121,7 @@ static ckpt__as as_of(const char *to)
         ckpt__as as;
     } rows[] = {{"dcp", CKPT__AS_DCP},
                 {"dcp-fsdp1", CKPT__AS_DCP},
+                {"torchtitan", CKPT__AS_DCP},
                 {"dcp-hf", CKPT__AS_DCP_HF},
                 {"universal", CKPT__AS_UNIVERSAL},
                 {"hf-trainer", CKPT__AS_HF_TRAINER},
@@ -146,6 +147,7 @@ static ckpt_status find_format(ckpt__migration *m, ckpt_error *err)
         return status;
     m->as = as_of(m->to);
     m->wholes = strcmp(m->to, "dcp-fsdp1") == 0;
+    m->torchtitan = strcmp(m->to, "torchtitan") == 0;
     m->hf = m->as == CKPT__AS_DCP_HF || strcmp(m->to, "hf") == 0;
     m->format = ckpt__format_find(m->hf                             ? "safetensors"
                                   : m->as == CKPT__AS_RUN           ? "ckpt"

@@ -64,6 +64,8 @@ const ckpt_value *ckpt__at(const ckpt_value *dict, const char *key);
 const ckpt_value *ckpt__settings_of(ckpt__arena *a, const ckpt_value *group);
 /* What the optimizer's dict has beside its states and groups is lost. */
 ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer, ckpt_error *err);
+/* m->root with weights at the root and a flat optimizer, from a DCP's (to_torchtitan.c). */
+ckpt_status ckpt__torchtitan_root(ckpt__migration *m, ckpt_error *err);
 /* The scheduler's dict, as programs call it; NULL: there is none. */
 const ckpt_value *ckpt__scheduler_of(const ckpt_value *root);
 /* Tags name devices of the job that saved: each rank takes its part of each file to its own. Where no map says otherwise, the target's

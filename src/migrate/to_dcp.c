@@ -38,11 +38,13 @@ static ckpt_status check_names(const ckpt__migration *m, const ckpt_value *group
 static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ckpt_error *err)
 {
     static const char *const asked[] = {
-        "lr",         "betas",          "eps",   "weight_decay",          "amsgrad", "maximize", "foreach",
-        "capturable", "differentiable", "fused", "decoupled_weight_decay"};
+        "lr",         "betas",          "eps",   "weight_decay",           "amsgrad",   "maximize", "foreach",
+        "capturable", "differentiable", "fused", "decoupled_weight_decay", "initial_lr"};
     enum { NEEDED = 4 }; /* by its step */
     const bool one = m->wholes || ckpt__is_fsdps(m);
-    const size_t count = one ? NEEDED : sizeof asked / sizeof *asked;
+    const size_t all_of_them =
+        sizeof asked / sizeof *asked - !m->torchtitan; /* its scheduler puts the last one there */
+    const size_t count = one ? NEEDED : all_of_them;
     char names[300] = "";
     size_t at = 0, lacking = 0;
     bool adam = false;
@@ -60,6 +62,8 @@ static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ck
     bool added = ckpt__report_add(
         m->report, CKPT_SEVERITY_WARNING, "groups-lack", NULL,
         one ? "write them into the source: the step behind the load fails with KeyError"
+        : m->torchtitan
+            ? "write them into the source: torchtitan's load stops (Missing key)"
             : "dcp.load(..., planner=DefaultLoadPlanner(allow_partial_load=True)), and the program keeps its own; or --to "
               "dcp-fsdp1, if they are all flags",
         "the optimizer's groups do not say %s, and none of it is made up: torch's AdamW asks for all of them", names);
@@ -174,6 +178,8 @@ ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)
 {
     ckpt__trained_parts parts;
     if (m->options.weights_only || (!m->tree && !ckpt__format_of(m->from)->canonical)) { /* the model's tensors alone */
+        if (m->torchtitan)
+            return CKPT_OK;
         ckpt__made_dict d = {.arena = m->index->arena};
         ckpt__made_put_as(&d, "model", m->root);
         return (m->root = ckpt__made_finish(&d)) ? CKPT_OK : ckpt__migration_no_memory(err);
@@ -182,7 +188,7 @@ ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)
     if (status == CKPT_OK && parts.groups && ckpt__at(parts.optimizer, "state"))
         status = put_parts(m, &parts, err);
     ckpt__trained_free(&parts);
-    return status;
+    return status == CKPT_OK && m->torchtitan ? ckpt__torchtitan_root(m, err) : status;
 }
 
 /* ---- files */

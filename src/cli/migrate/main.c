@@ -156,7 +156,7 @@ static bool needs_lossy(const job *b, const ckpt_report *report)
 /* Is a directory written, or may it be one? */
 static bool is_folder(const char *to)
 {
-    static const char *const folders[] = {"hf", "same", "universal", "torch-dist", "llmc", "ckpt-run"},
+    static const char *const folders[] = {"hf", "same", "universal", "torch-dist", "torchtitan", "llmc", "ckpt-run"},
                              *const heads[] = {"dcp", "hf-trainer", "accelerate"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         if (strncmp(to, heads[i], strlen(heads[i])) == 0)
@@ -444,7 +444,8 @@ static void warn_unused(const job *b)
 {
     const ckpt_migrate_options *o = &b->options;
     const bool cuts = strncmp(o->to, "dcp", 3) == 0 || strstr(o->to, "-fsdp") || strstr(o->to, "-deepspeed") ||
-                      strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "llmc") == 0 || strcmp(o->to, "ckpt-run") == 0;
+                      strcmp(o->to, "torch-dist") == 0 || strcmp(o->to, "torchtitan") == 0 ||
+                      strcmp(o->to, "llmc") == 0 || strcmp(o->to, "ckpt-run") == 0;
     if (o->max_shard_size && strcmp(o->to, "hf") != 0 && strcmp(o->to, "same") != 0)
         cli_warn(&b->o.cli, "--max-shard-size is for --to hf: %s is written %s", o->to,
                  is_folder(o->to) ? "without shards" : "as one file");

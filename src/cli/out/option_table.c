@@ -31,8 +31,8 @@ const option_row option_table[] = {
     {"to", OPTION_TEXT, AT(migrate.to), MIGRATE, .help = "format of the target", .argument = "FORMAT",
      .usage = "format of DST (default: by its suffix)",
      .words =
-         "ckpt safetensors torch hf dcp dcp-fsdp1 dcp-hf universal hf-trainer hf-trainer-fsdp hf-trainer-deepspeed accelerate "
-         "accelerate-fsdp accelerate-deepspeed torch-dist llmc ckpt-run same"},
+         "ckpt safetensors torch hf dcp dcp-fsdp1 dcp-hf torchtitan universal hf-trainer hf-trainer-fsdp hf-trainer-deepspeed "
+         "accelerate accelerate-fsdp accelerate-deepspeed torch-dist llmc ckpt-run same"},
     {"from", OPTION_TEXT, AT(cli.from), BOTH & ~COMMAND(SCAN), .help = "do not tell the format from the content",
      .argument = "FORMAT", .words = formats},
     {"one", OPTION_FLAG, AT(one), BOTH & ~(COMMAND(SCAN) | COMMAND(DIFF)), .help = "all paths are one checkpoint",

@@ -291,7 +291,7 @@ static inline void expect_groups(stop *s, const picture *p, const training *t)
     if (s->groups || !s->from->groups || is_to(s, "torch-dist") || is_to(s, "llmc") || s->as->weights)
         return;
     if (!is_said(s, "lost", "optimizer.groups.") && !is_said(s, "lost", "the optimizer") &&
-        !is_said(s, "universal-incomplete", "have no state, and get no files"))
+        !is_said(s, "groups-joined", "") && !is_said(s, "universal-incomplete", "have no state, and get no files"))
         fault(s, "the groups of the optimizer are others");
 }
 
@@ -308,11 +308,25 @@ static inline bool holds_same(const stop *a, const stop *b, const training *t)
 
 /* ---- two checkpoints, entry by entry: also what the training does not know of */
 
+/* A value that is a number, and a tensor that is the same one: the step of a universal checkpoint is a tensor of float32. */
+static inline bool same_number(const picture *p, const ckpt__canon_entry *tensor, const ckpt__canon_entry *value)
+{
+    const ckpt_tensor_info *i = info_of(p, tensor);
+    const ckpt_value *v = value->value;
+    if (i->ndim || i->dtype != CKPT_F32 || (v->kind != CKPT_V_INT && v->kind != CKPT_V_FLOAT))
+        return false;
+    float is;
+    unsigned char *a = elements_of(p, tensor);
+    memcpy(&is, a, sizeof is);
+    free(a);
+    return (double)is == (v->kind == CKPT_V_INT ? (double)v->integer : v->real);
+}
+
 static inline bool same_entry(const picture *p, const ckpt__canon_entry *e, const picture *q,
                               const ckpt__canon_entry *f)
 {
     if (e->is_tensor != f->is_tensor)
-        return false;
+        return e->is_tensor ? same_number(p, e, f) : same_number(q, f, e);
     if (!e->is_tensor)
         return ckpt__value_alike(e->value, f->value);
     const ckpt_tensor_info *i = info_of(p, e), *k = info_of(q, f);

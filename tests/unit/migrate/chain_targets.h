@@ -33,6 +33,7 @@ static target targets[] = {
     {.to = "hf", .models = ANY, .weights = true},
     {.to = "dcp", .models = ANY, .ranks = true, .masters = true},
     {.to = "dcp-fsdp1", .models = ANY, .ranks = true, .masters = true},
+    {.to = "torchtitan", .models = ANY, .ranks = true, .masters = true},
     {.to = "dcp-hf", .models = ANY, .ranks = true, .weights = true},
     {.to = "ckpt-run", .models = ANY, .ranks = true},
     {.to = "universal", .models = ANY, .floats = true, .resumes = true},

@@ -1,0 +1,209 @@
+/* migrate/to_torchtitan.c - what torchtitan's trainer has otherwise in a distributed checkpoint: the weights stand at the root, and the
+ * optimizer is one dict with a key for each value (model/flat_state.h). [torchtitan 0.3, components/checkpointer/dcp.py,
+ * components/optimizer/utils.py (get_flat_optim_state_dict), trainer.py (state_dict)] */
+#include "migrate/resume.h"
+
+#include <stdio.h>
+#include "model/value_path.h"
+#include "model/visits.h"
+
+/* The flat dict on its way. */
+typedef struct flattening {
+    ckpt__migration *m;
+    ckpt__made_dict dict;
+    ckpt__hash *keys; /* owned: those that it has */
+    ckpt_error *err;
+} flattening;
+
+/* A key that the dict has by now is not put again. */
+static ckpt_status put(flattening *f, ckpt_str key, const ckpt_value *value)
+{
+    const ckpt_value *k = ckpt__value_str(f->m->index->arena, key.data, key.size);
+    const int fresh = k ? ckpt__hash_put(f->keys, k->text.data, k->text.size, 0, NULL) : -1;
+    if (fresh < 0)
+        return ckpt__migration_no_memory(f->err);
+    if (fresh)
+        ckpt__made_put(&f->dict, k, value);
+    return CKPT_OK;
+}
+
+/* "state.", the parameter's name, a dot and the key. */
+static ckpt_status put_of(flattening *f, const char *head, ckpt_str param, ckpt_str key, const ckpt_value *value)
+{
+    ckpt__buf text = {0};
+    ckpt__buf_str(&text, head);
+    ckpt__buf_add(&text, param.data, param.size);
+    ckpt__buf_char(&text, '.');
+    ckpt__buf_add(&text, key.data, key.size);
+    ckpt_status status =
+        text.failed ? ckpt__migration_no_memory(f->err) : put(f, (ckpt_str){text.data, text.size}, value);
+    ckpt__buf_free(&text);
+    return status;
+}
+
+static ckpt_status put_states(flattening *f, const ckpt_value *states)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < states->entry_count; i++) {
+        const ckpt_entry *e = &states->entries[i];
+        for (size_t k = 0; status == CKPT_OK && k < e->value->entry_count; k++)
+            status = put_of(f, "state.", e->key->text, e->value->entries[k].key->text, e->value->entries[k].value);
+    }
+    return status;
+}
+
+/* Each parameter of a group has its settings. */
+static ckpt_status put_group(flattening *f, const ckpt_value *group)
+{
+    const ckpt_value *names = ckpt__at(group, "params");
+    ckpt_status status = CKPT_OK;
+    for (size_t k = 0; status == CKPT_OK && k < group->entry_count; k++) {
+        const ckpt_entry *e = &group->entries[k];
+        if (e->value == names)
+            continue;
+        const int tensor = ckpt__value_has_tensor(e->value, f->err);
+        if (tensor)
+            return tensor < 0
+                       ? (ckpt_status)tensor
+                       : ckpt__fail(f->err, CKPT_E_UNSUPPORTED, f->m->dst,
+                                    "'%.*s' of a group of the optimizer is a tensor, and torchtitan has a number "
+                                    "of it for each parameter",
+                                    (int)e->key->text.size, e->key->text.data);
+        for (size_t i = 0; status == CKPT_OK && i < names->item_count; i++)
+            status = put_of(f, "param_groups.", names->items[i]->text, e->key->text, e->value);
+    }
+    return status;
+}
+
+/* Do two groups have the same settings? Their parameters are of one then, to whoever reads them. */
+static bool same_settings(const ckpt_value *a, const ckpt_value *b)
+{
+    for (size_t i = 0; i < a->entry_count; i++) {
+        const ckpt_entry *e = &a->entries[i];
+        const ckpt_entry *o = e->key->kind == CKPT_V_STR ? ckpt__find_entry(b, e->key->text.data) : NULL;
+        if (!ckpt__str_is(e->key->text, "params") && (!o || !ckpt__value_alike(e->value, o->value)))
+            return false;
+    }
+    return a->entry_count == b->entry_count;
+}
+
+/* What of groups has no place where each parameter has its settings. */
+static ckpt_status say_groups(const flattening *f, const ckpt_value *groups)
+{
+    ckpt_status status = CKPT_OK;
+    for (size_t g = 0; status == CKPT_OK && g < groups->item_count; g++) {
+        const ckpt_value *one = groups->items[g], *names = ckpt__at(one, "params");
+        if (!names->item_count && one->entry_count > 1)
+            status = ckpt__lose(f->m, f->err, "the settings of group %zu of the optimizer, which has no parameters", g);
+        if (names->item_count && one->entry_count == 1)
+            status = ckpt__lose(f->m, f->err, "group %zu of the optimizer, which has no settings", g);
+        for (size_t k = 0; status == CKPT_OK && k < g; k++)
+            if (same_settings(one, groups->items[k])) {
+                status = ckpt__migration_note(f->m, CKPT_SEVERITY_NOTE, "groups-joined", (ckpt_str){NULL, 0}, f->err,
+                                              "groups %zu and %zu of the optimizer have the same settings: their "
+                                              "parameters are one group there",
+                                              k, g);
+                break;
+            }
+    }
+    return status;
+}
+
+/* *out: the optimizer as one dict. One that names no parameters, or is flat by now, stays as it is. */
+static ckpt_status flatten(ckpt__migration *m, const ckpt_value *optimizer, const ckpt_value **out, ckpt_error *err)
+{
+    const ckpt_value *states = ckpt__at(optimizer, "state"), *groups = ckpt__at(optimizer, "param_groups");
+    flattening f = {.m = m, .dict = {.arena = m->index->arena}, .keys = ckpt__hash_new(64), .err = err};
+    ckpt_status status = f.keys ? CKPT_OK : ckpt__migration_no_memory(err);
+    *out = optimizer;
+    if (status == CKPT_OK && states && ckpt__is_list(groups)) {
+        status = say_groups(&f, groups);
+        for (size_t g = 0; status == CKPT_OK && g < groups->item_count; g++) /* first: so their order is kept */
+            status = put_group(&f, groups->items[g]);
+        if (status == CKPT_OK)
+            status = put_states(&f, states);
+        for (size_t i = 0; status == CKPT_OK && i < optimizer->entry_count; i++)
+            if (optimizer->entries[i].value != states && optimizer->entries[i].value != groups &&
+                optimizer->entries[i].key->kind == CKPT_V_STR)
+                status = put(&f, optimizer->entries[i].key->text, optimizer->entries[i].value);
+        *out = ckpt__made_finish(&f.dict);
+    }
+    ckpt__hash_free(f.keys);
+    return status == CKPT_OK && !*out ? ckpt__migration_no_memory(err) : status;
+}
+
+/* The trainer's step, as it has it; NULL: the checkpoint says none. */
+static const ckpt_value *train_state_of(ckpt__migration *m)
+{
+    ckpt__made_dict d = {.arena = m->index->arena};
+    ckpt__made_put_as(&d, "step", ckpt__value_int(m->index->arena, m->index->step));
+    return ckpt__made_finish(&d);
+}
+
+/* torchtitan asks for all of these by name, and stops where one is missing. */
+static ckpt_status note_lacking(ckpt__migration *m, ckpt_error *err)
+{
+    static const struct {
+        const char *dict, *key;
+    } asked[] = {
+        {"train_state", "step"}, {"train_state", "ntokens_seen"}, {"lr_scheduler", "last_epoch"}, {"dataloader", NULL}};
+    char lacks[200] = "", left[120] = "";
+    size_t n = 0, l = 0;
+    const char *last = "";
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        const ckpt_value *dict = ckpt__at(m->root, asked[i].dict);
+        if (dict && (!asked[i].key || ckpt__at(dict, asked[i].key)))
+            continue;
+        n += (size_t)snprintf(lacks + n, sizeof lacks - n, "%s%s%s%s", n ? ", " : "", asked[i].dict,
+                              asked[i].key ? "." : "", asked[i].key ? asked[i].key : "");
+        if (strcmp(last, asked[i].dict) != 0)
+            l += (size_t)snprintf(left + l, sizeof left - l, "%s'%s'", l ? ", " : "", asked[i].dict);
+        last = asked[i].dict;
+    }
+    if (!n)
+        return CKPT_OK;
+    char fix[300];
+    snprintf(fix, sizeof fix, "checkpoint.exclude_from_loading = [%s] in torchtitan's configuration", left);
+    return ckpt__warn(
+        m, "torchtitan-lacks", err, fix,
+        "the checkpoint does not say %s, and none of it is made up: torchtitan's load asks for it, and stops "
+        "(Missing key)",
+        lacks);
+}
+
+ckpt_status ckpt__torchtitan_root(ckpt__migration *m, ckpt_error *err)
+{
+    const ckpt_value *root = m->root, *model = ckpt__at(root, "model"), *optimizer = ckpt__at(root, "optimizer"),
+                     *scheduler = ckpt__scheduler_of(root), *flat = optimizer;
+    flattening f = {.m = m, .dict = {.arena = m->index->arena}, .keys = ckpt__hash_new(64), .err = err};
+    ckpt_status status = f.keys ? CKPT_OK : ckpt__migration_no_memory(err);
+    if (status == CKPT_OK && optimizer)
+        status = flatten(m, optimizer, &flat, err);
+    for (size_t i = 0; status == CKPT_OK && model && i < model->entry_count; i++) {
+        const ckpt_str name = model->entries[i].key->text;
+        if (ckpt__hash_get(f.keys, name.data, name.size, NULL))
+            continue;
+        status = put(&f, name, model->entries[i].value);
+    }
+    for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
+        const ckpt_entry *e = &root->entries[i];
+        const ckpt_str key = e->value == scheduler ? ckpt__s("lr_scheduler") : e->key->text;
+        if (e->value == model)
+            continue;
+        if (ckpt__hash_get(f.keys, key.data, key.size, NULL))
+            status =
+                ckpt__fail(err, CKPT_E_UNSUPPORTED, m->dst,
+                           "'%.*s' is a tensor of the model and something beside it, and torchtitan has both at the "
+                           "root: --drop or --rename one",
+                           (int)key.size, key.data);
+        else
+            status = put(&f, key, e->value == optimizer ? flat : e->value);
+    }
+    if (status == CKPT_OK && m->index->step >= 0 && !ckpt__at(root, "train_state") && optimizer)
+        status = put(&f, ckpt__s("train_state"), train_state_of(m));
+    ckpt__hash_free(f.keys);
+    m->root = ckpt__made_finish(&f.dict);
+    if (status == CKPT_OK && !m->root)
+        status = ckpt__migration_no_memory(err);
+    return status == CKPT_OK && optimizer ? note_lacking(m, err) : status;
+}
