@@ -166,6 +166,7 @@ int main(void)
 {
     Suite *s = suite_create("migrate tied");
     TCase *t = tcase_create("tied");
+    tcase_set_timeout(t, 300);
     tcase_add_checked_fixture(t, set_up, remove_scratch);
     tcase_add_test(t, the_same_is_there_once);
     tcase_add_test(t, what_is_not_the_same_is_refused);
