@@ -33,11 +33,16 @@ const char *ckpt__layout_side(const ckpt__layout *layout,
                               unsigned side);              /* 0 or 1: its name; NULL: there is no side 1 */
 const char *ckpt__layout_file(const ckpt__layout *layout); /* the name that it was read by */
 
-/* A tensor of the source, by its name in its program. Borrowed. */
+/* What of a tensor a rule is about: a program may keep the weights of several parameters, and have them as one in its optimizer. */
+typedef enum ckpt__layout_part { CKPT__PART_ALL, CKPT__PART_WEIGHTS, CKPT__PART_STATES } ckpt__layout_part;
+
+/* A tensor of the source, by its name in its program. Borrowed. Where rules tell weights from states (ckpt__layout_has_parts), each has a
+ * name of its own; else the part is ALL. */
 typedef struct ckpt__layout_name {
     ckpt_str name;
     uint32_t ndim;
     const int64_t *shape;
+    ckpt__layout_part part;
 } ckpt__layout_name;
 
 /* Some inputs that become some outputs, by one rule. */
@@ -83,6 +88,8 @@ ckpt_status ckpt__layout_match_vars(const ckpt__layout *layout, unsigned from, c
 /* The value of a variable: a ckpt__formula_value, of a match. */
 bool ckpt__layout_value(const void *match, ckpt_str name, int64_t *out, char *why, size_t size);
 void ckpt__layout_match_free(ckpt__layout_match *match);
+/* Is there a rule that is about weights alone, or about states? */
+bool ckpt__layout_has_parts(const ckpt__layout *layout);
 /* Do elements stay where they are: is only the name another one? */
 bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule);
 /* The tensor of which that one is another name in the program of the side, by the ties; data NULL: it is none. */

@@ -321,6 +321,24 @@ static void check_captures(ckpt__layout_reading *r, const ckpt__yaml_node *n, ck
         }
 }
 
+/* A step for some of several tensors stands where they are several. */
+static void check_only(ckpt__layout_reading *r, const ckpt__yaml_node *n, const ckpt__layout_rule *rule)
+{
+    const bool joins = rule->side[0].count > 1;
+    const size_t count = rule->side[joins ? 0 : 1].count;
+    for (size_t i = 0; i < rule->step_count; i++) {
+        const ckpt__step *s = &rule->steps[i];
+        if (s->only && (!rule->joins || rule->joins->kind != CKPT__STEP_SEGMENTS || (s < rule->joins) != joins))
+            ckpt__layout_wrong(r, n,
+                               "the step in line %zu has 'only', and stands where there is one tensor: it is for some "
+                               "of those that segments join or cut",
+                               s->line);
+        else if (s->only >> count)
+            ckpt__layout_wrong(r, n, "the step in line %zu is for a name that the rule has not: it has %zu, from 0 on",
+                               s->line, count);
+    }
+}
+
 static void check_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule)
 {
     const size_t a = rule->side[0].count, b = rule->side[1].count;
@@ -347,13 +365,46 @@ static void check_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__
     else if (segments && rule->joins->size_count && rule->joins->size_count != (a > 1 ? a : b))
         ckpt__layout_wrong(r, n, "the segments have %zu sizes, and the rule has %zu names", rule->joins->size_count,
                            a > 1 ? a : b);
+    check_only(r, n, rule);
     check_captures(r, n, rule);
+}
+
+/* The rule is about weights, or about states. */
+static void read_part(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule)
+{
+    if (!n)
+        return;
+    if (n->kind == CKPT__YAML_SCALAR && ckpt__str_is(n->text, "weights"))
+        rule->part = CKPT__PART_WEIGHTS;
+    else if (n->kind == CKPT__YAML_SCALAR && ckpt__str_is(n->text, "states"))
+        rule->part = CKPT__PART_STATES;
+    else
+        ckpt__layout_wrong(r, n, "'part' is 'weights' or 'states'");
+}
+
+/* 1 + the number of the variable; 0: there is none, which was said where n is there. */
+static size_t read_condition(ckpt__layout_reading *r, const ckpt__yaml_node *n)
+{
+    for (size_t v = 0; n && n->kind == CKPT__YAML_SCALAR && v < r->layout->var_count; v++)
+        if (ckpt__str_equal(r->layout->vars[v].name, n->text))
+            return v + 1;
+    if (n)
+        ckpt__layout_wrong(r, n, "the name of a variable is expected");
+    return 0;
 }
 
 static void read_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__layout_rule *rule)
 {
-    const char *const known[] = {
-        r->layout->sides[0].data, r->layout->sides[1].data, "steps", "shape", "optional", "drop", NULL};
+    const char *const known[] = {r->layout->sides[0].data,
+                                 r->layout->sides[1].data,
+                                 "steps",
+                                 "shape",
+                                 "optional",
+                                 "drop",
+                                 "part",
+                                 "when",
+                                 "unless",
+                                 NULL};
     const size_t before = r->wrong;
     rule->line = n->line;
     rule->column = n->column;
@@ -371,6 +422,9 @@ static void read_rule(ckpt__layout_reading *r, const ckpt__yaml_node *n, ckpt__l
         ckpt__layout_read_formulas(r, shape, "sizes", 1, &rule->shape, &rule->shape_count);
     rule->optional = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "optional"));
     rule->drops = ckpt__layout_read_flag(r, ckpt__yaml_get(n, "drop"));
+    read_part(r, ckpt__yaml_get(n, "part"), rule);
+    rule->when = read_condition(r, ckpt__yaml_get(n, "when"));
+    rule->unless = read_condition(r, ckpt__yaml_get(n, "unless"));
     if (r->wrong == before && r->status == CKPT_OK)
         check_rule(r, n, rule);
 }
@@ -512,6 +566,14 @@ const char *ckpt__layout_file(const ckpt__layout *layout)
 const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side)
 {
     return layout->sides[side].data;
+}
+
+bool ckpt__layout_has_parts(const ckpt__layout *layout)
+{
+    for (size_t i = 0; i < layout->rule_count; i++)
+        if (layout->rules[i].part != CKPT__PART_ALL)
+            return true;
+    return false;
 }
 
 bool ckpt__layout_renames(const ckpt__layout *layout, size_t rule)

@@ -214,7 +214,8 @@ static ckpt_status take_step(lowering *w, bool back)
         return joins != back ? join(w) : cut(w);
     }
     for (size_t i = 0; status == CKPT_OK && i < w->count; i++)
-        status = one[w->step->kind](w, &w->now[i], back);
+        if (!w->step->only || w->step->only >> i & 1)
+            status = one[w->step->kind](w, &w->now[i], back);
     return status;
 }
 

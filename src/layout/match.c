@@ -14,6 +14,7 @@ typedef struct matching {
     ckpt__hash *by_name, *by_key, *by_output; /* name -> input; key -> use; name -> use */
     size_t *used;                             /* heap, one a rule: how many uses */
     bool vars_alone;                          /* the rules are not asked */
+    bool states;                              /* a name has the part STATES */
     size_t wrong;
     ckpt_report *report;
     ckpt_error *err;
@@ -121,11 +122,11 @@ static void find_vars(matching *x, const char *const *said, size_t said_count)
 
 /* ---- uses */
 
-static void make_key(const ckpt__layout *layout, size_t rule, const ckpt__name_form *first, const ckpt__captured *with,
-                     ckpt__buf *key)
+static void make_key(const ckpt__layout *layout, size_t rule, ckpt__layout_part part, const ckpt__name_form *first,
+                     const ckpt__captured *with, ckpt__buf *key)
 {
     key->size = 0;
-    ckpt__buf_printf(key, "%zu", rule);
+    ckpt__buf_printf(key, "%zu %d", rule, (int)part);
     for (size_t i = 0; i < first->count; i++)
         for (size_t k = 0; first->parts[i].kind != CKPT__LITERAL && k < with->count; k++)
             if (ckpt__str_equal(with->name[k], first->parts[i].text) &&
@@ -183,7 +184,7 @@ static bool put_input(matching *x, size_t rule, size_t member, const ckpt__captu
     const ckpt__rule_names *side = &r->side[x->m->from];
     const bool stack = ckpt__layout_has_many(r, x->m->from);
     size_t at;
-    make_key(x->m->layout, rule, &side->forms[0], with, key);
+    make_key(x->m->layout, rule, x->names[input].part, &side->forms[0], with, key);
     char *kept = key->failed ? NULL : ckpt__arena_copy(x->m->arena, key->data, key->size);
     int put = kept ? ckpt__hash_put(x->by_key, kept, key->size, x->m->count, &at) : -1;
     if (put < 0)
@@ -197,14 +198,28 @@ static bool put_input(matching *x, size_t rule, size_t member, const ckpt__captu
     return true;
 }
 
+static bool is_set(const matching *x, size_t var)
+{
+    return var && x->m->known[var - 1] && x->m->values[var - 1] != 0;
+}
+
+/* Is the rule one that counts here, by its conditions? */
+static bool counts(const matching *x, const ckpt__layout_rule *r)
+{
+    return (!r->when || is_set(x, r->when)) && !is_set(x, r->unless);
+}
+
 static void match_name(matching *x, size_t input, ckpt__buf *key)
 {
     const ckpt__layout *layout = x->m->layout;
     const ckpt_str name = x->names[input].name;
+    const ckpt__layout_part part = x->names[input].part;
     size_t found = SIZE_MAX, member = 0;
     ckpt__captured with = {.count = 0}, now;
     for (size_t r = 0; r < layout->rule_count && x->status == CKPT_OK; r++)
         for (size_t i = 0; i < layout->rules[r].side[x->m->from].count; i++) {
+            if (!counts(x, &layout->rules[r]) || (layout->rules[r].part && layout->rules[r].part != part))
+                continue;
             if (!ckpt__name_form_match(&layout->rules[r].side[x->m->from].forms[i], name, &now))
                 continue;
             if (found != SIZE_MAX) {
@@ -219,7 +234,9 @@ static void match_name(matching *x, size_t input, ckpt__buf *key)
         }
     if (found == SIZE_MAX) {
         x->m->unmatched++;
-        wrong(x, 0, 0, "no rule has the name '%.*s' of side %s", (int)name.size, name.data, side_of(x, x->m->from));
+        wrong(x, 0, 0, "no rule has %s '%.*s' of side %s",
+              part == CKPT__PART_STATES ? "the optimizer's states of" : "the name", (int)name.size, name.data,
+              side_of(x, x->m->from));
     } else if (!put_input(x, found, member, &with, input, key))
         no_memory(x);
 }
@@ -351,10 +368,12 @@ static bool name_output(matching *x, size_t number, size_t k, ckpt__captured *wi
     }
     text->size = 0;
     ckpt__name_form_fill(&side->forms[cuts ? 0 : k], &all, text);
+    const bool states = x->names[use->inputs[0]].part == CKPT__PART_STATES;
     use->outputs[k] = text->failed ? (ckpt_str){0} : ckpt__arena_str(x->m->arena, text->data, text->size);
-    int put = use->outputs[k].data
-                  ? ckpt__hash_put(x->by_output, use->outputs[k].data, use->outputs[k].size, number, &other)
-                  : -1;
+    ckpt_str made = use->outputs[k];
+    if (states && made.data) /* weights of that name may come of another rule */
+        made = ckpt__arena_join(x->m->arena, ckpt__s("states of "), made, (ckpt_str){"", 0});
+    int put = made.data ? ckpt__hash_put(x->by_output, made.data, made.size, number, &other) : -1;
     if (put == 0)
         wrong(x, r->line, r->column, "'%.*s' would be made twice: also by the rule in line %zu",
               (int)use->outputs[k].size, use->outputs[k].data, x->m->layout->rules[x->m->uses[other].rule].line);
@@ -406,9 +425,11 @@ static void match_all(matching *x, const char *const *vars, size_t var_count)
 {
     const ckpt__layout *layout = x->m->layout;
     ckpt__buf key = {0};
-    for (size_t i = 0; i < x->count && x->status == CKPT_OK; i++)
+    for (size_t i = 0; i < x->count && x->status == CKPT_OK; i++) {
+        x->states |= x->names[i].part == CKPT__PART_STATES;
         if (ckpt__hash_put(x->by_name, x->names[i].name.data, x->names[i].name.size, i, NULL) < 0)
             no_memory(x);
+    }
     if (x->status == CKPT_OK)
         find_vars(x, vars, var_count);
     if (x->vars_alone)
@@ -419,8 +440,8 @@ static void match_all(matching *x, const char *const *vars, size_t var_count)
     for (size_t i = 0; i < x->m->count && x->status == CKPT_OK; i++)
         make_outputs(x, i);
     for (size_t r = 0; r < layout->rule_count && x->status == CKPT_OK; r++)
-        if (!x->used[r] && !layout->rules[r].optional && !layout->rules[r].drops &&
-            layout->rules[r].side[x->m->from].count)
+        if (!x->used[r] && !layout->rules[r].optional && !layout->rules[r].drops && counts(x, &layout->rules[r]) &&
+            (x->states || layout->rules[r].part != CKPT__PART_STATES) && layout->rules[r].side[x->m->from].count)
             wrong(x, layout->rules[r].line, layout->rules[r].column,
                   "no tensor has the name '%s' of side %s (a rule that may be without one has 'optional: true')",
                   layout->rules[r].side[x->m->from].forms[0].text.data, side_of(x, x->m->from));

@@ -59,6 +59,7 @@ typedef struct ckpt__step {
     ckpt__formula groups;             /* SEGMENTS; count 0: 1 */
     ckpt_str over[CKPT__LAYOUT_OVER]; /* STACK */
     size_t over_count;
+    uint32_t only; /* bit i: it is for tensor i of the several ones; 0: for all */
 } ckpt__step;
 
 typedef struct ckpt__rule_names {
@@ -74,6 +75,8 @@ typedef struct ckpt__layout_rule {
     const ckpt__step *joins; /* the SEGMENTS or STACK among them; NULL: none */
     unsigned many;           /* of a STACK: the side that has the several tensors */
     bool optional, drops;
+    ckpt__layout_part part;
+    size_t when, unless;  /* 1 + a variable that has to be known and not 0, or must not be so; 0: none */
     ckpt__formula *shape; /* of each tensor of the first side; NULL: not said */
     size_t shape_count;
 } ckpt__layout_rule;

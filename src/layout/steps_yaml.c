@@ -72,6 +72,21 @@ static bool keys(step_reading *s, const char *const *known)
     return ckpt__layout_read_map(s->r, s->value, "the step", known);
 }
 
+/* Of several tensors, those that the step is for. */
+static void read_only(step_reading *s)
+{
+    const ckpt__yaml_node *n = ckpt__yaml_get(s->value, "only");
+    for (size_t i = 0; n && i < (n->kind == CKPT__YAML_LIST ? n->count : 1); i++) {
+        const ckpt__yaml_node *one = n->kind == CKPT__YAML_LIST ? n->items[i] : n;
+        int64_t number;
+        if (one->kind == CKPT__YAML_SCALAR && ckpt__parse_i64(one->text.data, one->text.size, &number) && number >= 0 &&
+            number < CKPT__LAYOUT_MEMBERS)
+            s->step->only |= UINT32_C(1) << number;
+        else
+            ckpt__layout_wrong(s->r, one, "the number of a name is expected, from 0 on, or a list of such");
+    }
+}
+
 static void read_transpose(step_reading *s)
 {
     read_order(s, s->value, 0);
@@ -79,10 +94,11 @@ static void read_transpose(step_reading *s)
 
 static void read_reorder(step_reading *s)
 {
-    static const char *const known[] = {"dim", "as", "order", NULL};
+    static const char *const known[] = {"dim", "as", "order", "only", NULL};
     if (!keys(s, known))
         return;
     need_dim(s);
+    read_only(s);
     need_sizes(s, "as");
     const ckpt__yaml_node *order = need(s, "order");
     if (order && s->step->size_count)
@@ -91,19 +107,21 @@ static void read_reorder(step_reading *s)
 
 static void read_view(step_reading *s)
 {
-    static const char *const known[] = {"dim", "as", NULL};
+    static const char *const known[] = {"dim", "as", "only", NULL};
     if (!keys(s, known))
         return;
     need_dim(s);
+    read_only(s);
     need_sizes(s, "as");
 }
 
 static void read_pad(step_reading *s)
 {
-    static const char *const known[] = {"dim", "from", "to", NULL};
+    static const char *const known[] = {"dim", "from", "to", "only", NULL};
     if (!keys(s, known))
         return;
     need_dim(s);
+    read_only(s);
     const ckpt__yaml_node *from = need(s, "from"), *to = need(s, "to");
     s->step->sizes = ckpt__arena_array(s->r->layout->arena, 2, sizeof *s->step->sizes);
     s->step->size_count = 2;

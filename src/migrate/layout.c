@@ -332,6 +332,7 @@ ckpt_status ckpt__migrate_layout(ckpt__migration *m, ckpt_error *err)
         ckpt__layout_free(l.layout);
     }
     ckpt__hash_free(l.by_name);
+    ckpt__hash_free(l.by_weight);
     ckpt__arena_free(l.arena);
     free(l.names);
     free(l.items_of);

@@ -34,13 +34,15 @@ typedef struct ckpt__laying {
     ckpt__migration *m;
     ckpt__layout *layout;      /* owned, until it was followed */
     ckpt__layout_match *match; /* likewise */
-    ckpt__layout_name *names;  /* heap, owned: each tensor of the model once */
-    size_t *items_of;          /* heap, one a name: its first item */
+    ckpt__layout_name
+        *names; /* heap, owned: each tensor of the model once; weights and states apart where the layout has them so */
+    size_t *items_of; /* heap, one a name: its first item */
     size_t name_count, name_capacity, of_capacity;
     ckpt__laid_item *items; /* heap, owned */
     size_t item_count, item_capacity;
-    ckpt__hash *by_name; /* owned: name -> its number */
-    ckpt__arena *arena;  /* owned: pieces of one use */
+    ckpt__hash *by_name;   /* owned: name -> its number, of its states where they have one of their own */
+    ckpt__hash *by_weight; /* owned: name -> the number of its weights, where they have one of their own; else NULL */
+    ckpt__arena *arena;    /* owned: pieces of one use */
     ckpt__laid_tie *ties;
     size_t tie_count, tie_capacity; /* heap, owned, until it was followed */
     uint32_t zero;                  /* the storage that padding is of; it is there once something is padded */

@@ -120,6 +120,8 @@ static ckpt_status group_all(grouping *g, bool *grouped)
     for (size_t u = 0; u < match->count; u++)
         for (size_t i = 0; i < match->uses[u].input_count; i++) {
             const ckpt_str name = g->l->names[match->uses[u].inputs[i]].name;
+            if (g->l->names[match->uses[u].inputs[i]].part == CKPT__PART_WEIGHTS)
+                continue;
             if (ckpt__hash_put(g->uses, name.data, name.size, u, NULL) < 0)
                 return ckpt__migration_no_memory(g->l->err);
         }

@@ -10,16 +10,20 @@
 
 /* ---- names, and what belongs to them */
 
-static size_t name_of(ckpt__laying *l, ckpt_str name)
+static size_t name_of(ckpt__laying *l, ckpt_str name, bool weight)
 {
     size_t at;
-    int put = ckpt__hash_put(l->by_name, name.data, name.size, l->name_count, &at);
+    const bool apart = l->by_weight != NULL;
+    int put = ckpt__hash_put(apart && weight ? l->by_weight : l->by_name, name.data, name.size, l->name_count, &at);
     if (put == 0)
         return at;
     if (put < 0 || !ckpt__grow(&l->names, &l->name_capacity, l->name_count + 1, sizeof *l->names) ||
         !ckpt__grow(&l->items_of, &l->of_capacity, l->name_count + 1, sizeof *l->items_of))
         return SIZE_MAX;
-    l->names[l->name_count] = (ckpt__layout_name){.name = name};
+    l->names[l->name_count] = (ckpt__layout_name){.name = name,
+                                                  .part = !apart   ? CKPT__PART_ALL
+                                                          : weight ? CKPT__PART_WEIGHTS
+                                                                   : CKPT__PART_STATES};
     l->items_of[l->name_count] = SIZE_MAX;
     return l->name_count++;
 }
@@ -27,13 +31,13 @@ static size_t name_of(ckpt__laying *l, ckpt_str name)
 static ckpt_status add_item(ckpt__laying *l, size_t entry, ckpt_str param, ckpt_str head, ckpt_str tail)
 {
     const ckpt__canon_entry *e = &l->m->canon->entries[entry];
-    size_t n = name_of(l, param);
+    const bool self = !head.size && !tail.size;
+    size_t n = name_of(l, param, self);
     if (n == SIZE_MAX || !ckpt__grow(&l->items, &l->item_capacity, l->item_count + 1, sizeof *l->items))
         return ckpt__migration_no_memory(l->err);
     l->items[l->item_count] = (ckpt__laid_item){entry, l->items_of[n], head, tail};
     l->items_of[n] = l->item_count++;
     const ckpt_tensor_info *t = e->is_tensor ? &l->m->from->tensors[e->tensor].info : NULL;
-    const bool self = !head.size && !tail.size;
     if (t &&
         (self || (!l->names[n].shape && (e->role == CKPT_ROLE_MASTER || ckpt__key_has_param_shape(e->state_key))))) {
         l->names[n].ndim = t->ndim;
@@ -69,9 +73,33 @@ static ckpt_status add_value(ckpt__laying *l, size_t entry)
     const ckpt_str name = l->m->canon->entries[entry].name;
     const size_t n = sizeof "optimizer." - 1;
     for (size_t end = name.size; end > n; end--)
-        if (end < name.size && name.data[end] == '.' && ckpt__hash_get(l->by_name, name.data + n, end - n, NULL))
+        if (end < name.size && name.data[end] == '.' &&
+            (ckpt__hash_get(l->by_name, name.data + n, end - n, NULL) ||
+             (l->by_weight && ckpt__hash_get(l->by_weight, name.data + n, end - n, NULL))))
             return add_item(l, entry, (ckpt_str){name.data + n, end - n}, (ckpt_str){name.data, n},
                             (ckpt_str){name.data + end, name.size - end});
+    return CKPT_OK;
+}
+
+/* Where states have names of their own: so has each parameter of a group, which may have no state yet, and its shape is that of the
+ * weights. */
+static ckpt_status find_states(ckpt__laying *l)
+{
+    const ckpt__canon *c = l->m->canon;
+    size_t weight;
+    for (size_t g = 0; g < c->group_count; g++)
+        for (size_t i = 0; i < c->groups[g].param_count; i++) {
+            const ckpt_str name = c->groups[g].params[i];
+            if (ckpt__hash_get(l->by_weight, name.data, name.size, NULL) && name_of(l, name, false) == SIZE_MAX)
+                return ckpt__migration_no_memory(l->err);
+        }
+    for (size_t n = 0; n < l->name_count; n++) {
+        ckpt__layout_name *own = &l->names[n];
+        if (own->part == CKPT__PART_STATES && ckpt__hash_get(l->by_weight, own->name.data, own->name.size, &weight)) {
+            own->ndim = l->names[weight].ndim;
+            own->shape = l->names[weight].shape;
+        }
+    }
     return CKPT_OK;
 }
 
@@ -79,7 +107,10 @@ ckpt_status ckpt__laying_find(ckpt__laying *l)
 {
     const ckpt__canon *c = l->m->canon;
     const ckpt_str empty = {"", 0};
-    ckpt_status status = (l->by_name = ckpt__hash_new(c->count)) ? CKPT_OK : ckpt__migration_no_memory(l->err);
+    const bool apart = ckpt__layout_has_parts(l->layout);
+    l->by_name = ckpt__hash_new(c->count);
+    l->by_weight = apart ? ckpt__hash_new(c->count) : NULL;
+    ckpt_status status = l->by_name && (!apart || l->by_weight) ? CKPT_OK : ckpt__migration_no_memory(l->err);
     for (size_t i = 0; status == CKPT_OK && i < c->count; i++) {
         const ckpt__canon_entry *e = &c->entries[i];
         if (!e->is_tensor || e->outside || ckpt__stays_behind(l->m, e->tensor))
@@ -94,6 +125,8 @@ ckpt_status ckpt__laying_find(ckpt__laying *l)
             ckpt__str_begins(c->entries[i].name, "optimizer.") &&
             !ckpt__str_begins(c->entries[i].name, "optimizer.groups."))
             status = add_value(l, i);
+    if (status == CKPT_OK && apart)
+        status = find_states(l);
     for (size_t i = 0; status == CKPT_OK && i < l->name_count; i++)
         if (!l->names[i].shape && l->names[i].ndim == 0) {
             static const int64_t none[1] = {0};
@@ -374,8 +407,11 @@ ckpt_status ckpt__laying_check_drop(ckpt__laying *l, const ckpt__layout_use *use
     const ckpt_str name = l->names[use->inputs[0]].name, of = ckpt__layout_tie_of(l->layout, l->match->from, name);
     if (!of.data)
         return CKPT_OK;
+    if (l->items_of[use->inputs[0]] == SIZE_MAX) /* a parameter that a group has, without any state */
+        return CKPT_OK;
+    const ckpt__hash *weights = l->by_weight ? l->by_weight : l->by_name;
     const size_t own = tensor_of(l, use->inputs[0]),
-                 other = ckpt__hash_get(l->by_name, of.data, of.size, &at) ? tensor_of(l, at) : SIZE_MAX;
+                 other = ckpt__hash_get(weights, of.data, of.size, &at) ? tensor_of(l, at) : SIZE_MAX;
     ckpt_status status = own != SIZE_MAX && other != SIZE_MAX ? compare(l, own, other, &same) : CKPT_OK;
     if (status == CKPT_OK && same && l->items[l->items_of[use->inputs[0]]].next == SIZE_MAX)
         return ckpt__migration_note(l->m, CKPT_SEVERITY_NOTE, "layout-tied", name, l->err,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
+#include "model/flat_state.h"
 #include "model/training.h"
 #include "model/value_path.h"
 
@@ -361,18 +362,64 @@ const ckpt_value *ckpt__settings_of(ckpt__arena *a, const ckpt_value *group)
     return ckpt__made_finish(&d);
 }
 
+/* Of each parameter, the number of its group. */
+static ckpt__hash *groups_by_name(const ckpt_value *groups)
+{
+    ckpt__hash *h = ckpt__hash_new(64);
+    for (size_t g = 0; h && ckpt__is_list(groups) && g < groups->item_count; g++) {
+        const ckpt_value *names = ckpt__at(groups->items[g], "param_names");
+        for (size_t i = 0; h && ckpt__is_list(names) && i < names->item_count; i++) {
+            const ckpt_str name = names->items[i]->text;
+            if (names->items[i]->kind == CKPT_V_STR && ckpt__hash_put(h, name.data, name.size, g, NULL) < 0) {
+                ckpt__hash_free(h);
+                h = NULL;
+            }
+        }
+    }
+    return h;
+}
+
+/* A setting that was flattened ("param_groups.w.lr", model/flat_state.h) and is one of w's group. *by_name is made when it is needed. */
+static bool is_of_group(const ckpt_value *groups, const ckpt_entry *e, ckpt__hash **by_name, bool *failed)
+{
+    const ckpt_str none = {"", 0};
+    ckpt_str param, what;
+    size_t g;
+    bool group;
+    if (!ckpt__is_list(groups) || !ckpt__flat_key(e->key->text, none, &group, &param, &what) || !group)
+        return false;
+    if (!*by_name && !(*by_name = groups_by_name(groups))) {
+        *failed = true;
+        return false;
+    }
+    if (!ckpt__hash_get(*by_name, param.data, param.size, &g))
+        return false;
+    const ckpt_value *own = groups->items[g];
+    for (size_t i = 0; i < own->entry_count; i++)
+        if (own->entries[i].key->kind == CKPT_V_STR && ckpt__str_equal(own->entries[i].key->text, what))
+            return ckpt__value_alike(own->entries[i].value, e->value);
+    return false;
+}
+
 ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer, ckpt_error *err)
 {
+    const ckpt_value *groups = ckpt__at(optimizer, "param_groups");
+    ckpt__hash *by_name = NULL;
     ckpt_status status = CKPT_OK;
+    bool failed = false;
     char shown[120];
-    for (size_t i = 0; status == CKPT_OK && i < optimizer->entry_count; i++) {
+    for (size_t i = 0; status == CKPT_OK && !failed && i < optimizer->entry_count; i++) {
         const ckpt_value *key = optimizer->entries[i].key;
         const ckpt_str name = key->kind == CKPT_V_STR ? key->text : ckpt__s("a value whose key is no text");
-        if (!ckpt__str_is(name, "state") && !ckpt__str_is(name, "param_groups"))
+        if (ckpt__str_is(name, "state") || ckpt__str_is(name, "param_groups") ||
+            (key->kind == CKPT_V_STR && is_of_group(groups, &optimizer->entries[i], &by_name, &failed)))
+            continue;
+        if (!failed)
             status = ckpt__lose(m, err, "'%s' of the optimizer, which is neither a state nor a group's",
                                 ckpt__escape(shown, sizeof shown, name.data, name.size));
     }
-    return status;
+    ckpt__hash_free(by_name);
+    return failed ? ckpt__migration_no_memory(err) : status;
 }
 
 const ckpt_value *ckpt__scheduler_of(const ckpt_value *root)

@@ -193,6 +193,23 @@ static void random_step(made *m, array *all, size_t count)
     }
 }
 
+/* Of several tensors, one whose dimension is seen as two that change places. */
+static void one_alone(made *m, array *all, size_t k, unsigned d)
+{
+    unsigned order[12];
+    int64_t two[2], whole = all[k].shape[d];
+    factors(whole, two);
+    say(m, "  - reorder: {dim: %u, as: [%d, %d], order: [1, 0], only: ", d, (int)two[0], (int)two[1]);
+    say(m, roll(2) ? "%zu}\n" : "[%zu]}\n", k);
+    for (unsigned i = 0; i <= all[k].ndim; i++)
+        order[i] = i;
+    order[d] = d + 1;
+    order[d + 1] = d;
+    reshape(&all[k], d, 1, two, 2);
+    turn(&all[k], order);
+    reshape(&all[k], d, 2, &whole, 1);
+}
+
 /* Tensors side by side, `groups` times in turn; cut: the other way. */
 static void segments(made *m, array *all, size_t count, unsigned d, int64_t groups, const int64_t *sizes,
                      bool say_sizes)
@@ -317,6 +334,8 @@ static void make(made *m, unsigned kind)
         say(m, "- a: x.<i>%s\n  b: y.<i>\n  steps:\n", kind == 2 ? ".<e>" : kind == 3 ? ".<e>.<f>" : ".0");
     for (unsigned i = roll(3); kind != 1 && i > 0; i--)
         random_step(m, now, count);
+    if (kind == 1 && roll(2))
+        one_alone(m, now, roll((unsigned)count), d);
     if (kind == 1)
         segments(m, now, count, d, groups, sizes, !equal || roll(2));
     else if (kind)
@@ -410,7 +429,7 @@ static ckpt__layout_match *match(const ckpt__layout *layout, unsigned from, char
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_report *report = ckpt_report_new();
     for (size_t i = 0; i < count; i++)
-        in[i] = (ckpt__layout_name){ckpt__s(names[i]), lays[i].ndim, lays[i].shape};
+        in[i] = (ckpt__layout_name){.name = ckpt__s(names[i]), .ndim = lays[i].ndim, .shape = lays[i].shape};
     ckpt_status status = ckpt__layout_match_names(layout, from, in, count, NULL, 0, report, &m, &err);
     ck_assert_msg(status == CKPT_OK, "%s\n%s", err.message, text);
     ck_assert_uint_eq(m->count, 1);
@@ -512,7 +531,7 @@ static ckpt_status tried(const made *m, const ckpt__lay *in, ckpt__arena *a, ckp
     ckpt_status status = report ? CKPT_OK : CKPT_E_NO_MEMORY;
     for (size_t k = 0; k < m->left_count; k++) {
         name_left(m, k, names[k], sizeof names[k]);
-        given[k] = (ckpt__layout_name){ckpt__s(names[k]), in[k].ndim, in[k].shape};
+        given[k] = (ckpt__layout_name){.name = ckpt__s(names[k]), .ndim = in[k].ndim, .shape = in[k].shape};
     }
     if (status == CKPT_OK)
         status = ckpt__layout_parse(m->text, strlen(m->text), "random.yaml", report, &layout, &err);

@@ -85,6 +85,19 @@ static const struct wrong {
      {"the name 'z.<e>' captures 1 part, and 2 are expected"}},
     {HEAD "rules:\n- {a: x, b: y, drop: true}\n", {"a rule that drops has one name, of one side"}},
     {HEAD "rules:\n- {a: x, b: y, optional: 1}\n", {"true or false is expected"}},
+    {HEAD "rules:\n- {a: x, b: y, part: moments}\n", {"line 4, column 22: 'part' is 'weights' or 'states'"}},
+    {HEAD "vars: {n: given}\nrules:\n- {a: x, b: y, when: m, unless: [n]}\n",
+     {"line 5, column 22: the name of a variable", "line 5, column 33: the name of a variable"}},
+    {HEAD "rules:\n- {a: [x, y], b: z, steps: [segments: {dim: 0}, view: {dim: 0, as: [2, 3], only: 0}]}\n",
+     {"line 4, column 3: the step in line 4 has 'only', and stands where there is one tensor"}},
+    {HEAD "rules:\n- {a: x, b: [y, z], steps: [view: {dim: 0, as: [2, 3], only: 0}, segments: {dim: 0}]}\n",
+     {"has 'only', and stands where there is one tensor"}},
+    {HEAD "rules:\n- {a: x.<e>, b: z, steps: [view: {dim: 0, as: [2, 3], only: 0}, stack: {dim: 0, over: e}]}\n",
+     {"has 'only', and stands where there is one tensor"}},
+    {HEAD "rules:\n- {a: [x, y], b: z, steps: [view: {dim: 0, as: [2, 3], only: [0, 2]}, segments: {dim: 0}]}\n",
+     {"the step in line 4 is for a name that the rule has not: it has 2, from 0 on"}},
+    {HEAD "rules:\n- {a: [x, y], b: z, steps: [view: {dim: 0, as: [2, 3], only: [x, 16]}, segments: {dim: 0}]}\n",
+     {"line 4, column 63: the number of a name is expected", "line 4, column 66: the number of a name is expected"}},
     {HEAD "rules: [{a: x, b: y}]\nties:\n- {a: x}\n", {"line 5, column 3: a tie has the name"}},
     {HEAD "rules: [{a: x, b: y}]\nmesh: {dp: 2}\n", {"line 4, column 1: there is no key 'mesh' here"}},
     {RANKS("2"), {"line 5, column 5: a side of 'ranks' is text, and a map is expected"}},
@@ -132,6 +145,15 @@ typedef struct named {
     int64_t shape[3];
 } named;
 
+/* Behind "W:" the weights of a name, behind "S:" its states. */
+static ckpt__layout_name name_of(const named *n)
+{
+    const ckpt__layout_part part = strncmp(n->name, "W:", 2) == 0   ? CKPT__PART_WEIGHTS
+                                   : strncmp(n->name, "S:", 2) == 0 ? CKPT__PART_STATES
+                                                                    : CKPT__PART_ALL;
+    return (ckpt__layout_name){ckpt__s(n->name + (part ? 2 : 0)), n->ndim, n->shape, part};
+}
+
 static void matched(const char *text, unsigned from, const named *in, size_t n, const char *var, char *out, size_t size)
 {
     ckpt__layout *layout = NULL;
@@ -142,7 +164,7 @@ static void matched(const char *text, unsigned from, const named *in, size_t n, 
     ck_assert_msg(ckpt__layout_parse(text, strlen(text), "x.yaml", report, &layout, &err) == CKPT_OK, "%s",
                   err.message);
     for (size_t i = 0; i < n; i++)
-        names[i] = (ckpt__layout_name){ckpt__s(in[i].name), in[i].ndim, in[i].shape};
+        names[i] = name_of(&in[i]);
     ckpt_status status = ckpt__layout_match_names(layout, from, names, n, &var, var != NULL, report, &m, &err);
     size_t used = 0;
     out[0] = 0;
@@ -163,6 +185,15 @@ static void matched(const char *text, unsigned from, const named *in, size_t n, 
     ckpt__layout_free(layout);
     ckpt_report_free(report);
 }
+
+/* Two weights, of which an optimizer has one parameter or two. */
+#define JOINED                                                                                                             \
+    HEAD                                                                                                                   \
+        "vars: {joined: {b: [pq, 0]}}\nrules:\n- {a: x, b: p, part: weights}\n"                                            \
+        "- {a: w, b: q, part: weights}\n- {a: x, b: p, part: states, unless: joined}\n"                                    \
+        "- {a: w, b: q, part: states, unless: joined}\n"                                                                   \
+        "- {a: [x, w], b: pq, part: states, when: joined, steps: [reorder: {dim: 0, as: [1, 3], order: [1, 0], only: 1}, " \
+        "segments: {dim: 0}]}\n"
 
 static const struct unfit {
     const char *text;
@@ -275,6 +306,29 @@ static const struct unfit {
     {HEAD "vars: {n: {a: [x, 0]}, h: n - 4}\nrules:\n- {a: x, b: y}\n", 0, {{"x", 1, {3}}}, NULL, "3 - 4 is below 0"},
     {HEAD "vars: {n: {a: [x, 0]}, h: n / 0}\nrules:\n- {a: x, b: y}\n", 0, {{"x", 1, {3}}}, NULL, "a division by 0"},
     {HEAD "vars: {h: 2147483648 * 2147483648 * 4}\nrules:\n- {a: x, b: y}\n", 0, {{"x", 1, {3}}}, NULL, "is too large"},
+    /* weights and states apart */
+    {JOINED, 0, {{"W:x", 1, {3}}, {"W:w", 1, {3}}, {"S:x", 1, {3}}, {"S:w", 1, {3}}}, NULL, ""},
+    {JOINED, 0, {{"W:x", 1, {3}}, {"W:w", 1, {3}}, {"S:x", 1, {3}}, {"S:w", 1, {3}}}, "joined=1", ""},
+    {JOINED, 0, {{"W:x", 1, {3}}, {"W:w", 1, {3}}}, "joined=1", ""}, /* no states at all */
+    {JOINED, 1, {{"W:p", 1, {3}}, {"W:q", 1, {3}}, {"S:pq", 1, {6}}}, NULL, ""},
+    {JOINED, 1, {{"W:p", 1, {3}}, {"W:q", 1, {3}}, {"S:p", 1, {3}}, {"S:q", 1, {3}}}, NULL, ""},
+    {JOINED,
+     1,
+     {{"W:p", 1, {3}}, {"W:q", 1, {3}}, {"S:q", 1, {3}}, {"S:pq", 1, {6}}},
+     NULL,
+     "no rule has the optimizer's states of 'q' of side b"},
+    {JOINED, 1, {{"W:p", 1, {3}}, {"W:q", 1, {3}}, {"S:pq", 1, {6}}}, "joined=7", "joined is 6 in this checkpoint"},
+    {JOINED, 0, {{"W:x", 1, {3}}, {"W:w", 1, {3}}, {"S:x", 1, {3}}}, "joined=1", "'x' is there, and its 'w' is not"},
+    {HEAD "rules:\n- {a: x, b: y, part: weights}\n- {a: w, b: y, part: states}\n",
+     0,
+     {{"W:x", 1, {3}}, {"S:w", 1, {3}}},
+     NULL,
+     ""},
+    {HEAD "rules:\n- {a: x, b: y, part: states}\n- {a: w, b: y}\n",
+     0,
+     {{"S:x", 1, {3}}, {"S:w", 1, {3}}},
+     NULL,
+     "'y' would be made twice"},
 };
 
 START_TEST(fits)
@@ -299,6 +353,8 @@ START_TEST(damaged)
         "vars: {n: {a: [x.0, 0]}, m: (n + 1) * 2}\nrules:\n- {a: [x.<i>, w.<i>], b: y.<i>, steps: "
         "[segments: {dim: 0, groups: m, sizes: [n, n / 2]}]}\n"
         "- {a: 'e.<e>.<r:rest>', b: 'f.<r:rest>', steps: [stack: {dim: 0, over: e}]}\n"
+        "- {a: [u, v], b: s, part: states, when: n, unless: m, steps: [view: {dim: 0, as: [1, n], only: [0, 1]}, segments: "
+        "{dim: 0}]}\n"
         "ranks: {b: {mesh: {dp: n, tp: 2}, shard: [{name: [y.<i>, 'f.<r:rest>'], optional: true, cuts: [{axis: tp, dim: 0, "
         "as: [1, m], segments: {sizes: [1, 2], groups: n}}, {axis: dp, dim: 1, as: even}]}]}}\n";
     char copy[sizeof text], all[8000];
