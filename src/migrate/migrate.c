@@ -130,7 +130,7 @@ static ckpt_status rewrite(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_names(m, err);
     if (status == CKPT_OK && ckpt__is_torch_dist(m))
         status = ckpt__megatron_ready(m, err);
-    if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN) && !o->weights_only)
+    if (status == CKPT_OK && (m->as == CKPT__AS_LLMC || m->as == CKPT__AS_RUN || m->torchtitan) && !o->weights_only)
         status = ckpt__resume_step(m, err);
     return status == CKPT_OK && ckpt__resumes(m) ? ckpt__resume_ready(m, err) : status;
 }

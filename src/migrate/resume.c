@@ -170,7 +170,8 @@ static void find_step(ckpt__migration *m)
     size_t i;
     const ckpt_value *v = ckpt__hash_get(c->by_name, "step", 4, &i) ? c->entries[i].value : NULL;
     const ckpt_value *root = m->from->root,
-                     *steps[] = {v, ckpt__at(ckpt__at(root, "trainer_state.json"), "global_step"),
+                     *steps[] = {v, ckpt__at(ckpt__at(root, "train_state"), "step"), /* torchtitan's */
+                                 ckpt__at(ckpt__at(root, "trainer_state.json"), "global_step"),
                                  ckpt__at(ckpt__at(root, "trainer_state"), "global_step"),
                                  ckpt__at(root, "global_step")};
     for (size_t k = 0; m->from->step < 0 && k < sizeof steps / sizeof *steps; k++)

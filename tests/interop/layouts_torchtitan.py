@@ -10,7 +10,9 @@ torchtitan come back. torchtitan's real models (on the CPU) load them strictly, 
   change places, or w1 and w3 that do, have to be seen above it. All else is tried with torchtitan's experts in float32, and 1e-5 holds there, too.
 - torchtitan trains on and saves as it does (dcp.save, the model's tensors at the root, its optimizer flat): transformers has its logits.
 - dcp.load takes what --to dcp writes, into the model and the optimizer: the weights under model, the optimizer by names under optimizer.
-  (torchtitan's trainer asks for its weights at the root, and for its optimizer flat. It takes no such directory as it is.)
+- dcp.load takes what --to torchtitan writes as torchtitan's trainer asks for it: its weights at the root, its own OptimizersContainer, its step. It
+  is so with queries, keys and values apart, and with fuse_qkv, where the optimizer has one parameter for the three. What torchtitan saves of it
+  then becomes a file of transformers, and is the same checkpoint again on the way back.
 - --mesh cuts each tensor as torchtitan's own sharding says it for tensor parallel, with FSDP's rows of what that leaves.
 
 What does not run on a CPU: flex attention, in whose place stands torchtitan's own ScaledDotProductAttention; and the kernels of Triton that copy
@@ -313,6 +315,39 @@ def by_dcp(name, case, tied, model, opt, layout):
     cut(name, case, tied)
 
 
+def resumed(name, case, tied, fused, model, opt, layout):
+    """As the trainer resumes, and saves."""
+    name, own = f"{name}, --to torchtitan{', fused' if fused else ''}", [*layout, *(["--var", "fused=1"] if fused else [])]
+    migrate(name, *own, "--verify", "--to", "torchtitan", "--mesh", "dp=2,tp=2", "hf.pt", "step-3")
+    there = case["titan"](tied, fused).build()
+    there_opt = container(there)
+    for one in there_opt.optimizers:
+        for group in one.param_groups:
+            group.update(lr=7.0, weight_decay=7.0)
+    state, progress = there.state_dict(), {"step": 0}
+    for t in state.values():
+        t.detach().fill_(7.0)
+    dcp.load({**state, "optimizer": there_opt, "train_state": progress}, checkpoint_id="step-3", no_dist=True)
+    there.load_state_dict(state, strict=True)
+    check(f"{name}: the step", progress == {"step": 3}, progress)
+    found = [(g["lr"], g["weight_decay"]) for one in there_opt.optimizers for g in one.param_groups]
+    check(f"{name}: the groups", found == [(SETTINGS["lr"], 0.0), (SETTINGS["lr"], DECAY)], found)
+    names = {n for one in there_opt.optimizers for g in one.param_groups for n in g["param_names"]}
+    check(f"{name}: whose optimizer it is", any(n.endswith("wqkv.weight") for n in names) == fused, sorted(names))
+    go_on(name, there, there_opt, model, opt)
+    shutil.rmtree("own", ignore_errors=True)
+    dcp.save({**at_root(there, there_opt), "train_state": {"step": 8, "ntokens_seen": 99}}, checkpoint_id="own", no_dist=True)
+    migrate(f"{name}, its save", *layout, "--verify", "--to", "torch", "own", "own.pt")
+    migrate(f"{name}, its save and back", *own, "--verify", "--to", "torchtitan", "own.pt", "own-again")
+    done = checks.run(INSPECT, "diff", "own", "own-again")
+    other = [one for one in done.stdout.splitlines() if one.startswith(("changed ", "added ", "removed ", "only "))]
+    if "saved" in case:         # w1 and w3 were one tensor, and follow one another now: torchtitan asks for its parameters by name
+        check(f"{name}: the same again, but for the order of a group", done.returncode == 1 and len(other) == 1 and
+              other[0].split()[:2] == ["changed", "optimizer.groups.1.params"], done.stdout)
+    else:
+        check(f"{name}: the same again", done.returncode == 0 and not other, done.stdout)
+
+
 def boxes_of(shape, tp, mesh=(2, 2)):
     """What the ranks of dp x tp have of a tensor: tp's part of dimension tp, and of that dp's rows."""
     out = set()
@@ -418,6 +453,8 @@ def all_of(name, case, tied):
     with in_float32():
         there, there_opt = by_file(name, case, tied, model, opt, layout)
         by_dcp(name, case, tied, model, opt, layout)
+        for fused in (False, True):
+            resumed(name, case, tied, fused, model, opt, layout)
         saved(name, case, tied, model)
         theirs(name, case, model, there, there_opt, layout)
     if "saved" in case:
