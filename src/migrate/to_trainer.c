@@ -179,6 +179,14 @@ static ckpt_status write_optimizer(trainer *t)
     ckpt__made_dict both = {.arena = t->arena}, all = {.arena = t->arena};
     if (!t->parts.groups)
         return ckpt__trainer_refuse(t);
+    char shown[200];
+    for (size_t i = 0; i < t->parts.count; i++) /* the program counts its own parameters */
+        if (t->parts.params[i].weight == SIZE_MAX)
+            return ckpt__fail(
+                t->err, CKPT_E_UNSUPPORTED, t->m->dst,
+                "the optimizer's parameter '%s' is none of the model's, and the program that resumes has the "
+                "model's alone: a layout may say what it is of (--layout)",
+                ckpt__escape(shown, sizeof shown, t->parts.params[i].name.data, t->parts.params[i].name.size));
     const size_t count = t->parts.groups->item_count;
     const ckpt_value **groups = ckpt__arena_array(t->arena, count + 1, sizeof *groups);
     for (size_t i = 0; states && i < states->entry_count; i++)
