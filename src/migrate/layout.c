@@ -248,7 +248,7 @@ static ckpt_status drop_flat(const ckpt__laying *l, const ckpt_value **root)
     const ckpt_entry *e = ckpt__find_entry(*root, "optimizer");
     const ckpt_str none = {"", 0};
     ckpt__arena *a = l->m->from->arena;
-    if (!e || e->value->kind != CKPT_V_DICT || !ckpt_value_get(e->value, "param_groups"))
+    if (!e || e->value->kind != CKPT_V_DICT || !l->m->canon->group_count)
         return CKPT_OK;
     ckpt_entry *kept = ckpt__arena_array(a, e->value->entry_count + 1, sizeof *kept),
                *all = ckpt__arena_array(a, (*root)->entry_count + 1, sizeof *all);

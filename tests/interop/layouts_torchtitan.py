@@ -338,6 +338,8 @@ def resumed(name, case, tied, fused, model, opt, layout):
     shutil.rmtree("own", ignore_errors=True)
     dcp.save({**at_root(there, there_opt), "train_state": {"step": 8, "ntokens_seen": 99}}, checkpoint_id="own", no_dist=True)
     migrate(f"{name}, its save", *layout, "--verify", "--to", "torch", "own", "own.pt")
+    check(f"{name}, its save: no setting is left under a name of torchtitan's", list(torch.load("own.pt")["optimizer"]) == ["state", "param_groups"])
+    migrate(f"{name}, its save, for DeepSpeed", *layout, "--verify", "--to", "universal", "own", f"universal{fused:d}")
     migrate(f"{name}, its save and back", *own, "--verify", "--to", "torchtitan", "own.pt", "own-again")
     done = checks.run(INSPECT, "diff", "own", "own-again")
     other = [one for one in done.stdout.splitlines() if one.startswith(("changed ", "added ", "removed ", "only "))]
