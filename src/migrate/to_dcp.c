@@ -70,24 +70,26 @@ static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ck
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-/* With the names in the place of the numbers. */
-static const ckpt_value *name_group(ckpt__arena *a, const ckpt_value *group)
+/* With the names in the place of the numbers. both: under param_names too, for which a program asks that has given its optimizer names. */
+static const ckpt_value *name_group(ckpt__arena *a, const ckpt_value *group, bool both)
 {
     const ckpt_value *numbers = ckpt__at(group, "params"), *names = names_of(group);
     ckpt__made_dict d = {.arena = a};
     for (size_t i = 0; i < group->entry_count; i++)
         if (group->entries[i].value == numbers)
             ckpt__made_put(&d, group->entries[i].key, names);
-        else if (group->entries[i].value != names)
+        else if (group->entries[i].value != names || both)
             ckpt__made_put(&d, group->entries[i].key, group->entries[i].value);
     return ckpt__made_finish(&d);
 }
 
-static const ckpt_value *name_groups(ckpt__arena *a, const ckpt_value *groups)
+static const ckpt_value *name_groups(const ckpt__migration *m, const ckpt_value *groups)
 {
+    ckpt__arena *a = m->index->arena;
+    const bool both = !m->wholes && !m->torchtitan && !ckpt__is_fsdps(m); /* these load all that a group has */
     const ckpt_value **items = ckpt__arena_array(a, groups->item_count + 1, sizeof(ckpt_value *));
     for (size_t i = 0; items && i < groups->item_count; i++)
-        if (!(items[i] = name_group(a, groups->items[i])))
+        if (!(items[i] = name_group(a, groups->items[i], both)))
             return NULL;
     return items ? ckpt__value_list(a, CKPT_V_LIST, items, groups->item_count) : NULL;
 }
@@ -143,7 +145,7 @@ static const ckpt_value *optimizer_of(ckpt__migration *m, const ckpt__trained_pa
         const ckpt_entry *e = &parts->optimizer->entries[i];
         ckpt__made_put(&d, e->key,
                        e->value == states          ? name_states(m, parts)
-                       : e->value == parts->groups ? name_groups(m->index->arena, parts->groups)
+                       : e->value == parts->groups ? name_groups(m, parts->groups)
                                                    : e->value);
     }
     return ckpt__made_finish(&d);

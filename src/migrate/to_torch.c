@@ -317,6 +317,25 @@ static bool put_settings(const builder *b, dict *d)
     return ok;
 }
 
+/* A setting that is a tensor (lr of a capturable optimizer) is an entry of the canon, and none of the tree's values. */
+static bool put_tensor_settings(const builder *b, const ckpt__canon_group *g, dict *d)
+{
+    const ckpt__canon *c = b->m->canon;
+    const size_t head_size = sizeof groups_head - 1 + g->name.size;
+    for (size_t i = 0; i < c->count; i++) {
+        const ckpt__canon_entry *e = &c->entries[i];
+        if (!e->is_tensor || b->taken[i] || e->param.data || !goes_along(b, e) || e->name.size <= head_size + 1 ||
+            !ckpt__str_begins(e->name, groups_head) || e->name.data[head_size] != '.' ||
+            memcmp(e->name.data + sizeof groups_head - 1, g->name.data, g->name.size) != 0 ||
+            memchr(e->name.data + head_size + 1, '.', e->name.size - head_size - 1))
+            continue;
+        b->taken[i] = true;
+        if (!put_named(b, d, e->name.data + head_size + 1, e->name.size - head_size - 1, value_of(b, e)))
+            return false;
+    }
+    return true;
+}
+
 /* One that was made has the names too, as torch has them of named parameters: else nothing says which order it is. */
 static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g)
 {
@@ -330,7 +349,8 @@ static const ckpt_value *make_group(const builder *b, const ckpt__canon_group *g
             !(named && ckpt__str_is(key->text, "param_names")))
             ok = put(&d, key, as_torch(b, key->text, own->entries[i].value));
     }
-    ok = ok && (!made || put_settings(b, &d)) && put_named(b, &d, "params", 6, ids_of(b, g)) &&
+    ok = ok && put_tensor_settings(b, g, &d) && (!made || put_settings(b, &d)) &&
+         put_named(b, &d, "params", 6, ids_of(b, g)) &&
          (!named || put_named(b, &d, "param_names", 11, ckpt__migrate_names_of(b->arena, g)));
     const ckpt_value *v = finish(b, &d);
     return ok ? v : NULL;

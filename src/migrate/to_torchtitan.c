@@ -15,16 +15,22 @@ typedef struct flattening {
     ckpt_error *err;
 } flattening;
 
-/* A key that the dict has by now is not put again. */
-static ckpt_status put(flattening *f, ckpt_str key, const ckpt_value *value)
+/* A text that the dict has by now is not put again. key NULL: memory was short. */
+static ckpt_status put(flattening *f, const ckpt_value *key, const ckpt_value *value)
 {
-    const ckpt_value *k = ckpt__value_str(f->m->index->arena, key.data, key.size);
-    const int fresh = k ? ckpt__hash_put(f->keys, k->text.data, k->text.size, 0, NULL) : -1;
+    int fresh = key ? 1 : -1;
+    if (key && key->kind == CKPT_V_STR)
+        fresh = ckpt__hash_put(f->keys, key->text.data, key->text.size, 0, NULL);
     if (fresh < 0)
         return ckpt__migration_no_memory(f->err);
     if (fresh)
-        ckpt__made_put(&f->dict, k, value);
+        ckpt__made_put(&f->dict, key, value);
     return CKPT_OK;
+}
+
+static bool has(const flattening *f, const ckpt_value *key)
+{
+    return key->kind == CKPT_V_STR && ckpt__hash_get(f->keys, key->text.data, key->text.size, NULL);
 }
 
 /* "state.", the parameter's name, a dot and the key. */
@@ -35,8 +41,8 @@ static ckpt_status put_of(flattening *f, const char *head, ckpt_str param, ckpt_
     ckpt__buf_add(&text, param.data, param.size);
     ckpt__buf_char(&text, '.');
     ckpt__buf_add(&text, key.data, key.size);
-    ckpt_status status =
-        text.failed ? ckpt__migration_no_memory(f->err) : put(f, (ckpt_str){text.data, text.size}, value);
+    ckpt_status status = text.failed ? ckpt__migration_no_memory(f->err)
+                                     : put(f, ckpt__value_str(f->m->index->arena, text.data, text.size), value);
     ckpt__buf_free(&text);
     return status;
 }
@@ -44,8 +50,18 @@ static ckpt_status put_of(flattening *f, const char *head, ckpt_str param, ckpt_
 static ckpt_status put_states(flattening *f, const ckpt_value *states)
 {
     ckpt_status status = CKPT_OK;
+    char shown[200];
     for (size_t i = 0; status == CKPT_OK && i < states->entry_count; i++) {
         const ckpt_entry *e = &states->entries[i];
+        bool texts = e->key->kind == CKPT_V_STR && e->value->kind == CKPT_V_DICT;
+        for (size_t k = 0; texts && k < e->value->entry_count; k++)
+            texts = e->value->entries[k].key->kind == CKPT_V_STR;
+        if (!texts)
+            return ckpt__fail(
+                f->err, CKPT_E_UNSUPPORTED, f->m->dst,
+                "the optimizer's state of '%s' is no dict with texts for keys, and torchtitan has a name for "
+                "each of its values",
+                ckpt__escape(shown, sizeof shown, e->key->text.data, e->key->text.size));
         for (size_t k = 0; status == CKPT_OK && k < e->value->entry_count; k++)
             status = put_of(f, "state.", e->key->text, e->value->entries[k].key->text, e->value->entries[k].value);
     }
@@ -61,6 +77,11 @@ static ckpt_status put_group(flattening *f, const ckpt_value *group)
         const ckpt_entry *e = &group->entries[k];
         if (e->value == names)
             continue;
+        for (size_t i = 0; i < names->item_count; i++)
+            if (names->items[i]->kind != CKPT_V_STR || e->key->kind != CKPT_V_STR)
+                return ckpt__fail(
+                    f->err, CKPT_E_UNSUPPORTED, f->m->dst,
+                    "a group of the optimizer names a parameter, or a setting, by something that is no text");
         const int tensor = ckpt__value_has_tensor(e->value, f->err);
         if (tensor)
             return tensor < 0
@@ -123,9 +144,8 @@ static ckpt_status flatten(ckpt__migration *m, const ckpt_value *optimizer, cons
         if (status == CKPT_OK)
             status = put_states(&f, states);
         for (size_t i = 0; status == CKPT_OK && i < optimizer->entry_count; i++)
-            if (optimizer->entries[i].value != states && optimizer->entries[i].value != groups &&
-                optimizer->entries[i].key->kind == CKPT_V_STR)
-                status = put(&f, optimizer->entries[i].key->text, optimizer->entries[i].value);
+            if (optimizer->entries[i].value != states && optimizer->entries[i].value != groups)
+                status = put(&f, optimizer->entries[i].key, optimizer->entries[i].value);
         *out = ckpt__made_finish(&f.dict);
     }
     ckpt__hash_free(f.keys);
@@ -177,30 +197,29 @@ ckpt_status ckpt__torchtitan_root(ckpt__migration *m, ckpt_error *err)
                      *scheduler = ckpt__scheduler_of(root), *flat = optimizer;
     flattening f = {.m = m, .dict = {.arena = m->index->arena}, .keys = ckpt__hash_new(64), .err = err};
     ckpt_status status = f.keys ? CKPT_OK : ckpt__migration_no_memory(err);
+    if (model && model->kind != CKPT_V_DICT)
+        model = NULL; /* it stays where it is */
     if (status == CKPT_OK && optimizer)
         status = flatten(m, optimizer, &flat, err);
-    for (size_t i = 0; status == CKPT_OK && model && i < model->entry_count; i++) {
-        const ckpt_str name = model->entries[i].key->text;
-        if (ckpt__hash_get(f.keys, name.data, name.size, NULL))
-            continue;
-        status = put(&f, name, model->entries[i].value);
-    }
+    for (size_t i = 0; status == CKPT_OK && model && i < model->entry_count; i++)
+        status = put(&f, model->entries[i].key, model->entries[i].value);
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_entry *e = &root->entries[i];
-        const ckpt_str key = e->value == scheduler ? ckpt__s("lr_scheduler") : e->key->text;
+        const ckpt_value *key = e->value == scheduler ? ckpt__value_str(m->index->arena, "lr_scheduler", 12) : e->key;
+        char shown[200];
         if (e->value == model)
             continue;
-        if (ckpt__hash_get(f.keys, key.data, key.size, NULL))
-            status =
-                ckpt__fail(err, CKPT_E_UNSUPPORTED, m->dst,
-                           "'%.*s' is a tensor of the model and something beside it, and torchtitan has both at the "
-                           "root: --drop or --rename one",
-                           (int)key.size, key.data);
+        if (key && has(&f, key))
+            status = ckpt__fail(
+                err, CKPT_E_UNSUPPORTED, m->dst,
+                "'%s' is a tensor of the model and something beside it, or stands there twice, and torchtitan has "
+                "all of it at the root: --drop or --rename one",
+                ckpt__escape(shown, sizeof shown, key->text.data, key->text.size));
         else
             status = put(&f, key, e->value == optimizer ? flat : e->value);
     }
     if (status == CKPT_OK && m->index->step >= 0 && !ckpt__at(root, "train_state") && optimizer)
-        status = put(&f, ckpt__s("train_state"), train_state_of(m));
+        status = put(&f, ckpt__value_str(m->index->arena, "train_state", 11), train_state_of(m));
     ckpt__hash_free(f.keys);
     m->root = ckpt__made_finish(&f.dict);
     if (status == CKPT_OK && !m->root)

@@ -301,8 +301,41 @@ def near(a, b, bound=5e-5):
     return isinstance(a, list) and len(a) == len(b) and all(abs(x - y) <= bound * max(abs(y), 1e-3) for x, y in zip(a, b))
 
 
+def rates_as_tensors():
+    """lr as a tensor: a setting of a group, for whoever resumes."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    def trained(lr, steps):
+        torch.manual_seed(3)
+        net = torch.nn.Linear(5, 3)
+        opt = torch.optim.AdamW([dict(params=[("weight", net.weight)], lr=torch.tensor(lr)), dict(params=[("bias", net.bias)], lr=torch.tensor(2 * lr))])
+        for _ in range(steps):
+            net(torch.ones(2, 5)).square().sum().backward()
+            opt.step()
+            opt.zero_grad()
+        return net, opt
+    net, opt = trained(0.125, 2)
+    torch.save(dict(model=net.state_dict(), optimizer=opt.state_dict(), scheduler=dict(last_epoch=2, base_lrs=[0.125, 0.25])), "rates.pt")
+    fresh, its = trained(0.5, 1)
+    model, state = get_state_dict(fresh, its)
+    done = checks.run(MIGRATE, "--verify", "--to", "dcp", "rates.pt", "rates")
+    check("lr as a tensor: to dcp", done.returncode == 0, done.stderr)
+    dcp.load(dict(model=model, optimizer=state), checkpoint_id="rates", no_dist=True)
+    set_state_dict(fresh, its, model_state_dict=model, optim_state_dict=state)
+    check("lr as a tensor: dcp.load has it", [g["lr"].item() for g in its.param_groups] == [0.125, 0.25], its.param_groups)
+    for to, name in (("hf-trainer", "optimizer.pt"), ("accelerate", "optimizer.bin")):
+        done = checks.run(MIGRATE, "--verify", "--to", to, "rates.pt", f"rates-{to}")
+        check(f"lr as a tensor: --to {to}", done.returncode == 0, done.stderr)
+        groups = torch.load(f"rates-{to}/{name}", weights_only=True)["param_groups"]
+        check(f"lr as a tensor: {name} has it", [g["lr"].item() for g in groups] == [0.125, 0.25], groups)
+    done = checks.run(MIGRATE, "--to", "torchtitan", "rates.pt", "rates-titan")
+    check("lr as a tensor: torchtitan has a number of it", done.returncode == 2 and "'lr' of a group of the optimizer is a tensor" in done.stderr, done.stderr)
+
+
 def all_of_it():
     alone = run_alone()
+    with section("lr as a tensor"):
+        rates_as_tensors()
     ranks(4, save_dcp, "fsdp2")
     ranks(4, save_dcp, "fsdp2-tp")
     sources = {"alone": "alone.pt", "fsdp2": "fsdp2-dcp", "fsdp2-tp": "fsdp2-tp-dcp"}
@@ -342,6 +375,8 @@ def all_of_it():
         check(f"{file}: --to dcp-fsdp1, whose groups may lack flags", done.returncode == 0 and not done.stderr, done.stderr)
     dcp_to_torch_save("alone-fsdp1", "alone-fsdp1.peer.pt")
     peer, plain = torch.load("alone-fsdp1.peer.pt", weights_only=True), torch.load("alone-1.peer.pt", weights_only=True)
+    for group in plain["optimizer"]["param_groups"]:        # a program that asks for its groups as one record takes all that they have
+        check("dcp: its groups have the names under both keys", group.pop("param_names") == group["params"], group["params"])
     other = checks.differs(plain, peer)
     check("dcp-fsdp1: torch's converter makes the same of it", plain["model"] and plain["optimizer"]["state"] and not other, other[:4])
     status, doc = ask(INSPECT, "diff", "--json", "alone-1", "alone-fsdp1")
