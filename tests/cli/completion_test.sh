@@ -125,7 +125,7 @@ gives "a role" $'exp_avg\nexp_avg_sq' 'ckpt-inspect --role exp' ckpt-inspect --r
 gives "a role behind =" $'exp_avg\nexp_avg_sq' 'ckpt-inspect --role=exp' ckpt-inspect --role = exp
 gives "a loader" $'torch\ntorch-cpp\ntorch-dist' 'ckpt-inspect doctor --for to' ckpt-inspect doctor --for to
 gives "a format to read" $'torch\ntorch-dist\ntorch-legacy' 'ckpt-inspect --from to' ckpt-inspect --from to
-gives "a format to write" $'torch\ntorch-dist' 'ckpt-migrate --to to' ckpt-migrate --to to
+gives "a format to write" $'torch\ntorch-dist\ntorchtitan' 'ckpt-migrate --to to' ckpt-migrate --to to
 gives "a kind of optimizer" fused 'ckpt-migrate --optimizer fu' ckpt-migrate --optimizer fu
 gives "a code that a rewrite mends" $'step-on-cpu\nstep-on-gpu-slow' 'ckpt-migrate --fix step' ckpt-migrate --fix step
 gives "a dtype of a cast" bfloat16 'ckpt-migrate --cast *=bf' ckpt-migrate --cast '*' = bf
