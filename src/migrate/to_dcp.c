@@ -70,15 +70,18 @@ static ckpt_status note_lacking(ckpt__migration *m, const ckpt_value *groups, ck
     return added ? CKPT_OK : ckpt__migration_no_memory(err);
 }
 
-/* With the names in the place of the numbers. both: under param_names too, for which a program asks that has given its optimizer names. */
+/* With the names in the place of the numbers. both: under param_names too, for which a program asks that has given its optimizer names; torch
+ * has them first then. */
 static const ckpt_value *name_group(ckpt__arena *a, const ckpt_value *group, bool both)
 {
     const ckpt_value *numbers = ckpt__at(group, "params"), *names = names_of(group);
     ckpt__made_dict d = {.arena = a};
+    if (both)
+        ckpt__made_put_as(&d, "param_names", names);
     for (size_t i = 0; i < group->entry_count; i++)
         if (group->entries[i].value == numbers)
             ckpt__made_put(&d, group->entries[i].key, names);
-        else if (group->entries[i].value != names || both)
+        else if (group->entries[i].value != names)
             ckpt__made_put(&d, group->entries[i].key, group->entries[i].value);
     return ckpt__made_finish(&d);
 }

@@ -124,7 +124,7 @@ def wrapped(mesh, scaled):
     for block in net.layers.values():
         fully_shard(block, mesh=dp)
     fully_shard(net, mesh=dp)
-    return net, torch.optim.AdamW(net.parameters(), lr=1e-2, betas=(0.9, 0.95))
+    return net, torch.optim.AdamW(net.named_parameters(), lr=1e-2, betas=(0.9, 0.95))
 
 
 class Parts(torch.nn.Module):
