@@ -142,7 +142,7 @@ static ckpt_status put_bytes(writer *w, const char *given, uint64_t bytes)
     return status;
 }
 
-/* What is left of the next segment. */
+/* The rest of the next segment. */
 static ckpt_status put_segment(writer *w)
 {
     ckpt__recipe *r = w->recipe;

@@ -152,7 +152,7 @@ static ckpt_status flatten(ckpt__migration *m, const ckpt_value *optimizer, cons
     return status == CKPT_OK && !*out ? ckpt__migration_no_memory(err) : status;
 }
 
-/* The trainer's step, as it has it; NULL: the checkpoint says none. */
+/* The trainer's step, as it has it; NULL: memory was short. */
 static const ckpt_value *train_state_of(ckpt__migration *m)
 {
     ckpt__made_dict d = {.arena = m->index->arena};

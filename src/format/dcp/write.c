@@ -225,7 +225,7 @@ static ckpt_status put_box(writing *w, const ckpt__dcp_put *item, size_t box, ui
     return status;
 }
 
-/* What of a tensor the rank writes. */
+/* The boxes of a tensor that the rank writes. */
 static ckpt_status put_boxes(writing *w, const ckpt__dcp_put *item, uint32_t rank)
 {
     const ckpt__dcp_cut *c = item->cut;

@@ -49,8 +49,8 @@ typedef struct ckpt__dcp_ranks {
     const ckpt__dcp_cut *const
         *cuts;        /* by a tensor's number in the request's index. NULL: it is in one piece, which all ranks have */
     size_t cut_count; /* of tensors from there on, likewise */
-    /* What several ranks have is written by the one that writes least so far, as torch has it (_dedup_save_plans.py). False: by the
-     * first of them. */
+    /* Where several ranks have the same, the one with the fewest bytes so far writes it, as torch has it (_dedup_save_plans.py). False: the
+     * first of them does. */
     bool spread;
 } ckpt__dcp_ranks;
 

@@ -47,7 +47,7 @@ bool ckpt__meg_moment(ckpt_str name, ckpt_str *param, ckpt_str *kind, ckpt_role 
 /* The arguments say how many rows of a vocabulary are no padding: a note says it of the tensors that have more. */
 ckpt_status ckpt__meg_note_vocabulary(ckpt__index *index, const ckpt_value *args, ckpt_error *err);
 
-/* What of a model decides which keys it has. */
+/* The facts of a model that decide which keys it has. */
 typedef struct ckpt__meg_model {
     bool apart;      /* each layer has keys of its own */
     bool norm_alone; /* there are experts, and the layers are Transformer Engine's */
@@ -64,7 +64,7 @@ typedef struct ckpt__meg_key {
 bool ckpt__meg_key_of(ckpt_str name, const ckpt__meg_model *model, ckpt__meg_key *out);
 /* The same of what a module keeps beside its parameters: "decoder.layers.3.<module>._extra_state". */
 bool ckpt__meg_extra(ckpt_str name, const ckpt__meg_model *model, ckpt__meg_key *out);
-/* What a name tells of its layer: it has experts; its norms have the names of fused layers. False: it is of no layer. */
+/* The name says of its layer that it has experts, and that its norms have the names of fused layers. False: it is of no layer. */
 bool ckpt__meg_tells(ckpt_str name, int64_t *layer, bool *experts, bool *fused);
 /* Is the key of the experts of a layer, or of all; is it of all layers? Then its tensors have a dimension more for it. */
 bool ckpt__meg_is_expert_key(ckpt_str key);
