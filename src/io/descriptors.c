@@ -192,7 +192,7 @@ static bool is_same(const ckpt__file *f, const struct stat *st)
 /* What a new descriptor does not know of the old one: how it was to be read, and that it was being read in order. */
 static void advise(const ckpt__file *f, int fd, uint64_t offset)
 {
-    if (f->scattered)
+    if (f->scattered || f->ahead)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     else
         (void)posix_fadvise(fd, (off_t)offset, AHEAD, POSIX_FADV_WILLNEED);

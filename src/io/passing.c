@@ -1,9 +1,17 @@
-/* io/passing.c - files that are read once, from their beginning on: what comes next is asked for, and what has passed leaves the cache. */
+/* io/passing.c - files that are read once, from their beginning on: the system reads ahead of the reader, and what has passed leaves the
+ * cache.
+ *   By itself the system reads far enough ahead of a few files, in requests of several MiB. It is asked for what comes next
+ * (POSIX_FADV_WILLNEED) only where there are so many files that its own reading ahead fills the memory: pages are then taken from the
+ * cache before they were read, and read again. What is asked for comes in requests of 1 MiB at most, which takes longer. */
 #include "io/passing.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <unistd.h>
 #include "io/descriptors.h"
 
 /* Does the page cache have half of it, as far as samples tell? Where the system will not say: yes. */
@@ -22,9 +30,33 @@ static bool is_cached(const ckpt__file *f, int fd)
     return there >= SAMPLES / 2;
 }
 
-/* In bytes. AHEAD of one run and AHEAD_ALL of all files are asked for before they are read, but AHEAD_LEAST of each. */
+/* In bytes. AHEAD of one run and AHEAD_ALL of all files are read before they are wanted, but AHEAD_LEAST of each. */
 enum { AHEAD = 8 << 20, AHEAD_ALL = 128 << 20, AHEAD_LEAST = 1 << 20 };
 enum { PASS_FROM = 64 << 20, PASS = 8 << 20, GAP = 1 << 20, LOOK = 128 << 10 };
+
+/* So far the system reads ahead of a file by itself, in bytes. Where it does not say: as far as Linux does unless told otherwise. */
+static uint64_t usual_ahead(const ckpt__file *f)
+{
+    char path[64], text[24] = "";
+    snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major((dev_t)f->dev), minor((dev_t)f->dev));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (uint64_t)strtoul(text, NULL, 10) << 10 : 128 << 10;
+}
+
+/* Who reads ahead of one of `passing` files. The system, as far as it does by itself or twice as far, unless that is too much of all. */
+static void choose_ahead(ckpt__file *f, int fd, uint64_t passing)
+{
+    const uint64_t usual = usual_ahead(f);
+    f->ahead = 0;
+    if (usual > AHEAD_ALL / passing) {
+        f->ahead = AHEAD_ALL / passing > AHEAD_LEAST ? AHEAD_ALL / passing : AHEAD_LEAST;
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    } else if (2 * usual <= AHEAD && 2 * usual <= AHEAD_ALL / passing)
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
 
 void ckpt__source_pass(ckpt__source *s, bool keep)
 {
@@ -41,8 +73,13 @@ void ckpt__source_pass(ckpt__source *s, bool keep)
         }
         ckpt__descriptor_unpin(s, (uint32_t)i);
     }
-    for (size_t i = 0; i < s->count; i++)
-        s->files[i].ahead = s->files[i].passes ? AHEAD_ALL / passing : 0;
+    for (size_t i = 0; i < s->count; i++) {
+        int fd;
+        if (!s->files[i].passes || ckpt__descriptor_pin(s, (uint32_t)i, 0, &fd, NULL) < 0)
+            continue;
+        choose_ahead(&s->files[i], fd, passing);
+        ckpt__descriptor_unpin(s, (uint32_t)i);
+    }
 }
 
 /* Drops what was read in order so far. The system keeps the page that is shared with what lies behind it. */
@@ -106,11 +143,11 @@ static uint64_t end_of(const ckpt__file *f, uint64_t end)
 }
 
 /* The bytes [begin, end) are going to be read. As many behind them as the run has by then are asked for now, AHEAD at most, so that the
- * disk reads while others are copied and written. The system's own reading ahead would be stopped by each look and each change of run. */
+ * disk reads while others are copied and written. */
 void ckpt__passing_ask(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
-    ckpt__passing_run *r = run_of(f, fd, begin, end);
-    if (!r || f->scattered)
+    ckpt__passing_run *r = f->ahead && !f->scattered ? run_of(f, fd, begin, end) : NULL;
+    if (!r)
         return;
     if (begin > r->passed_end + LOOK)
         r->begin = r->asked = begin;

@@ -37,7 +37,7 @@ typedef struct ckpt__file {
     bool used;      /* since the last search for a file to close; atomic */
     int pins;       /* reads under way; -1: closed; atomic */
     bool passes;    /* ckpt__source_pass with keep false: what was read leaves the page cache again */
-    uint64_t ahead; /* then: so many bytes behind those that are read are asked for at most, of all runs */
+    uint64_t ahead; /* then: so many bytes behind those that are read are asked for at most, of all runs; 0: the system reads ahead */
     ckpt__passing_run runs[CKPT__PASSING_RUNS];
     unsigned run_count, run_reads; /* how many of them there are; reads so far */
 } ckpt__file;
@@ -102,9 +102,9 @@ ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t off
  * that (false) in order, ahead of what is asked for, as by itself. */
 void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered);
 /* Everything is going to be read once, by one thread. A file that is not in the page cache, but for a page here and there
- * that opening it has read, is first dropped from it: such a page stops the system's reading ahead. Not keep: what is then
- * read in order is asked for ahead, and leaves the cache again, which is spared for others, and where memory is limited nobody
- * has to look for pages. */
+ * that opening it has read, is first dropped from it: such a page stops the system's reading ahead. Not keep: what was read
+ * in order leaves the cache again, which is spared for others, and where memory is limited nobody has to look for pages; and
+ * of many files no more is read ahead than a small memory has room for. */
 void ckpt__source_pass(ckpt__source *s, bool keep);
 /* Reads a whole small file of a directory (at most limit bytes; else CKPT_E_LIMIT) into b. */
 ckpt_status ckpt__source_slurp(const ckpt__source *s, uint32_t file, uint64_t limit, ckpt__buf *b, ckpt_error *err);
