@@ -1,6 +1,8 @@
 /* ckpt_bench.c - one competitor of bench/bench.py, bench/restore.py and bench/gpu.py: reads the name of a job from standard input, does it, and
- * answers with the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. */
+ * answers with the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. A job "NAME by N" is
+ * done by N threads. */
 #include <ckpt/ckpt.h>
+#include <ckpt/run.h>
 #include "gpu.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +19,11 @@ typedef struct job {
     gpu *gpu;                   /* NULL: the tensors are in host memory */
     size_t size, count, tensor; /* bytes; tensors; bytes of one */
     ckpt_state *state;
+    size_t threads; /* of "by N"; 0: as many as the library takes by itself */
+    double seconds; /* that count, where that is less than the whole job; below 0: all of it does */
+    ckpt_run *run;  /* of the asynchronous saves; NULL: none was asked for yet */
+    int64_t step;
+    char *copy;     /* page-locked memory for all tensors; NULL: not made yet */
 } job;
 
 static void die(const char *what, const ckpt_error *err)
@@ -49,30 +56,22 @@ static void save_cached(job *j)
     save(j, false);
 }
 
-static void restore(job *j, bool verify, size_t threads)
+static void restore(job *j, bool verify)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.no_verify = !verify;
-    options.threads = threads;
+    options.threads = j->threads;
     if (ckpt_restore(j->state, j->path, &options, NULL, &err) < 0)
         die("restore", &err);
 }
 static void restore_checked(job *j)
 {
-    restore(j, true, 0);
-}
-static void restore_by_one(job *j)
-{
-    restore(j, true, 1);
-}
-static void restore_by_two(job *j)
-{
-    restore(j, true, 2);
+    restore(j, true);
 }
 static void restore_unchecked(job *j)
 {
-    restore(j, false, 0);
+    restore(j, false);
 }
 
 static void verify(job *j)
@@ -122,6 +121,45 @@ static void plain_read(job *j)
     close(fd);
 }
 
+/* ---- what holds the training up */
+
+/* All tensors into memory that is page-locked: what no copy of them can be faster than. */
+static void copy_out(job *j)
+{
+    if (!j->gpu)
+        die("the tensors are in host memory", NULL);
+    if (!j->copy) {
+        j->copy = gpu_host_alloc(j->gpu, j->size);
+        memset(j->copy, 0, j->size);
+    }
+    double start = now();
+    gpu_download(j->gpu, j->copy, j->memory, j->size);
+    gpu_wait(j->gpu);
+    j->seconds = now() - start;
+}
+
+/* The seconds for which an asynchronous save holds its caller up. It is on disk before the next job. */
+static void stall(job *j)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (!j->run) {
+        char dir[4096];
+        ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;
+        options.retention.keep_last = 1;
+        options.no_lock = true;
+        snprintf(dir, sizeof dir, "%s.run", j->path);
+        if (ckpt_run_open(dir, j->state, &options, &j->run, &err) < 0 ||
+            ckpt_run_resume(j->run, NULL, &j->step, NULL, &err) < 0)
+            die("run", &err);
+    }
+    double start = now();
+    if (ckpt_run_save(j->run, ++j->step, &err) < 0)
+        die("save", &err);
+    j->seconds = now() - start;
+    if (ckpt_run_wait(j->run, &err) < 0)
+        die("save", &err);
+}
+
 static const struct {
     const char *name;
     void (*work)(job *);
@@ -132,10 +170,10 @@ static const struct {
     {"save", save_cached},
     {"save+sync", save_synced},
     {"restore", restore_checked},
-    {"restore by 1", restore_by_one},
-    {"restore by 2", restore_by_two},
     {"restore unchecked", restore_unchecked},
     {"verify", verify},
+    {"copy out", copy_out},
+    {"stall", stall},
 };
 
 static int serve(job *j)
@@ -144,13 +182,18 @@ static int serve(job *j)
     while (fgets(line, sizeof line, stdin)) {
         size_t i = 0, n = sizeof jobs / sizeof *jobs;
         line[strcspn(line, "\n")] = '\0';
+        char *by = strstr(line, " by ");
+        j->threads = by ? strtoul(by + 4, NULL, 10) : 0;
+        if (by)
+            *by = '\0';
         while (i < n && strcmp(jobs[i].name, line) != 0)
             i++;
         if (i == n)
             die(line, NULL);
+        j->seconds = -1;
         double start = now();
         jobs[i].work(j);
-        printf("%.6f\n", now() - start);
+        printf("%.6f\n", j->seconds < 0 ? now() - start : j->seconds);
         fflush(stdout);
     }
     return 0;
@@ -228,7 +271,12 @@ int main(int argc, char **argv)
     printf("%s\n", ckpt_build_info());
     fflush(stdout);
     int status = serve(&j);
+    ckpt_error err = CKPT_ERROR_INIT;
+    if (j.run && ckpt_run_close(j.run, &err) < 0)
+        die("run", &err);
     ckpt_state_free(j.state);
+    if (j.copy)
+        gpu_host_free(j.gpu, j.copy);
     if (cuda)
         gpu_free(j.gpu, j.memory);
     else

@@ -4,11 +4,13 @@
 load    ours: ckpt_restore into the tensors of the model that trains, every CRC-32 compared, and without that; safetensors: load_file to the GPU and a copy_
         of each tensor; torch: torch.load of a file of torch.save, mapped and not, to the GPU, and the same copy_
 save    the file is not synced: ckpt_save, which makes the CRCs; safetensors' save_file; torch.save
-ring    what the GPU's link takes: copies of 64 MiB from page-locked memory, by torch
+stall   how long an asynchronous save (ckpt_run_save) holds the training up, beside a copy of all tensors into memory that is page-locked
+link    what the GPU's link takes: copies of 64 MiB from page-locked memory, by torch
 
 Each round runs all of them once, in an order that turns. GB/s, medians (lowest to highest); last: the median of the rounds' ratios to ours.
 """
 import os
+import shutil
 import statistics
 import sys
 import time
@@ -56,9 +58,11 @@ def main():
             for _ in range(max(1, size >> 26)):
                 ring.copy_(pinned, non_blocking=True)
         groups = {"load": {"ckpt_restore": ours.job("restore"), "unchecked": ours.job("restore unchecked"),
+                           **{f"by {n}": ours.job(f"restore by {n}") for n in (1, 2, 4, 8, 12)},
                            "safetensors": into(lambda: safetensors.torch.load_file(path, device="cuda:0")),
                            "torch mmap": into(lambda: torch.load(pickled, map_location="cuda:0", mmap=True)),
                            "torch": into(lambda: torch.load(pickled, map_location="cuda:0")), "link": timed(link)},
+                  "stall": {"ckpt_run_save": ours.job("stall"), "plain copy": ours.job("copy out")},
                   "save": {"ckpt_save": ours.job("save"), "safetensors": timed(lambda: safetensors.torch.save_file(live, theirs)),
                            "torch": timed(lambda: torch.save(live, pickled))}}
         for what, who in groups.items():
@@ -82,6 +86,7 @@ def main():
         for file in path, pickled, theirs:
             if os.path.exists(file):
                 os.unlink(file)
+        shutil.rmtree(path + ".run", ignore_errors=True)
 
 
 if __name__ == "__main__":

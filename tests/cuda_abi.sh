@@ -9,7 +9,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/cuda_abi.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
 
-constants=$(sed -n 's/^    \(CU[A-Z0-9_]*\) = [0-9].*/\1/p' "$own/cuda.h" | grep -v CU_JIT; echo CU_MEMHOSTALLOC_PORTABLE CU_STREAM_LEGACY CU_STREAM_PER_THREAD)
+constants=$(sed -n 's/^    \(CU[A-Z0-9_]*\) = [0-9].*/\1/p' "$own/cuda.h" | grep -v CU_JIT; echo CU_MEMHOSTALLOC_PORTABLE CU_MEMHOSTREGISTER_PORTABLE CU_STREAM_LEGACY CU_STREAM_PER_THREAD)
 fields='srcXInBytes srcY srcMemoryType srcHost srcDevice srcArray srcPitch dstXInBytes dstY dstMemoryType dstHost dstDevice dstArray dstPitch WidthInBytes Height'
 {
     cat <<'C'

@@ -42,8 +42,9 @@ typedef struct ckpt_restore_options {
                                    * "groups-reversed", ...), where more than one order fits; NULL: none */
     bool strict_order; /* an order that only shapes tell is an error; names in the file, param_names or assume_order
                                    * must tell it */
-    size_t threads; /* that read, check and deliver, the calling one among them; 1 to 8, more count as 8. 0: two, or one
-                                   * where the process may run on one processor alone. The result is the same for any number:
+    size_t threads; /* that read, check and deliver, the calling one among them; 1 to 16, more count as 16. 0: two, and
+                                   * where a tensor goes to a GPU twelve, but no more than the process may run on
+                                   * processors. The result is the same for any number:
                                    * the bytes, and the error. Of a damaged checkpoint, which tensors are still restored may differ */
 } ckpt_restore_options;
 #define CKPT_RESTORE_OPTIONS_INIT CKPT_SIZED(ckpt_restore_options)

@@ -1,6 +1,7 @@
 /* base/workers.c - numbered units of work, done by several threads. */
 #include "base/workers.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -94,12 +95,18 @@ ckpt_status ckpt__workers_run(unsigned threads, size_t units, ckpt__unit_fn *fn,
     return j.status;
 }
 
+unsigned ckpt__workers_allowed(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) /* more processors than the set has bits, too */
+        return UINT_MAX;
+    int count = CPU_COUNT(&set);
+    return count < 1 ? 1 : (unsigned)count;
+}
+
 unsigned ckpt__workers_usual(void)
 {
     enum { MOST = 8 };
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) /* more processors than the set has bits, too */
-        return MOST;
-    int count = CPU_COUNT(&set);
-    return count < 1 ? 1 : count < MOST ? (unsigned)count : MOST;
+    unsigned allowed = ckpt__workers_allowed();
+    return allowed < MOST ? allowed : MOST;
 }

@@ -17,6 +17,8 @@ typedef ckpt_status ckpt__unit_fn(void *ctx, unsigned worker, size_t unit, ckpt_
  * A unit that fails is a failure of the whole: the status and the error are those of the lowest unit that fails, for any number
  * of threads, since all units below it are done. Units above it may be done, or not. */
 ckpt_status ckpt__workers_run(unsigned threads, size_t units, ckpt__unit_fn *fn, void *ctx, ckpt_error *err);
+/* The processors that the caller may run on; UINT_MAX: more than can be asked for. */
+unsigned ckpt__workers_allowed(void);
 /* Threads for work that memory bounds, where nobody said how many: the processors that the caller may run on, eight at most. */
 unsigned ckpt__workers_usual(void);
 #endif

@@ -161,12 +161,13 @@ static ckpt_status cpu_synchronize(int ordinal, ckpt_error *err)
     return CKPT_OK;
 }
 
-static ckpt_status cpu_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err)
+static ckpt_status cpu_query(const void *data, size_t size, ckpt_memory *out, ckpt__known *known, ckpt_error *err)
 {
     (void)data;
     (void)size;
     (void)err;
     *out = (ckpt_memory){CKPT_MEMORY_HOST, ckpt_cpu()};
+    *known = (ckpt__known){.begin = 0};
     return CKPT_OK;
 }
 

@@ -14,13 +14,9 @@ static const ckpt__cuda_driver *driver(void)
 }
 
 /* For giving a thing back there is no second chance: a context that could not be entered is tried once more. */
-enum { ANY_CONTEXT = -1 };
 static bool enter_to_free(int ordinal)
 {
-    for (int attempt = 0; attempt < 2; attempt++)
-        if ((ordinal == ANY_CONTEXT ? ckpt__cuda_enter_any(NULL) : ckpt__cuda_enter(ordinal, NULL)) == CKPT_OK)
-            return true;
-    return false;
+    return ckpt__cuda_enter(ordinal, NULL) == CKPT_OK || ckpt__cuda_enter(ordinal, NULL) == CKPT_OK;
 }
 
 static CUdeviceptr address(const void *data)
@@ -123,40 +119,6 @@ static ckpt_status cuda_alloc(int ordinal, size_t size, void **out, ckpt_error *
     else if (got)
         cuda_release(ordinal, (void *)(uintptr_t)got, NULL);
     return s;
-}
-
-static ckpt_status cuda_host_alloc(size_t size, void **out, ckpt_error *err)
-{
-    void *got = NULL;
-    *out = NULL;
-    ckpt_status s = ckpt__cuda_enter_any(err);
-    if (s != CKPT_OK)
-        return s;
-    CUresult r = driver()->cuMemHostAlloc(&got, size ? size : 1, CU_MEMHOSTALLOC_PORTABLE);
-    if (r != CUDA_SUCCESS) {
-        s = ckpt__cuda_fail(err, -1, r, "cuMemHostAlloc", "%zu bytes of page-locked host memory wanted", size);
-        if (r == CUDA_ERROR_OUT_OF_MEMORY) {
-            s = CKPT_E_NO_MEMORY;
-            if (err)
-                err->status = s;
-        }
-    }
-    s = ckpt__cuda_leave(s, err);
-    if (s == CKPT_OK)
-        *out = got;
-    else if (got && enter_to_free(ANY_CONTEXT)) {
-        driver()->cuMemFreeHost(got);
-        ckpt__cuda_leave(CKPT_OK, NULL);
-    }
-    return s;
-}
-
-static void cuda_host_free(void *data)
-{
-    if (!data || !enter_to_free(ANY_CONTEXT))
-        return;
-    driver()->cuMemFreeHost(data);
-    ckpt__cuda_leave(CKPT_OK, NULL);
 }
 
 /* ---- streams */
@@ -473,8 +435,8 @@ const ckpt__device_ops ckpt__cuda_ops = {
     .follow = ckpt__cuda_follow,
     .precede = ckpt__cuda_precede,
     .synchronize = ckpt__cuda_synchronize,
-    .host_alloc = cuda_host_alloc,
-    .host_free = cuda_host_free,
+    .host_alloc = ckpt__cuda_host_alloc,
+    .host_free = ckpt__cuda_host_free,
     .query = ckpt__cuda_query,
 };
 #else

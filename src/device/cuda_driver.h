@@ -57,6 +57,8 @@ extern const ckpt__device_ops ckpt__cuda_ops;
 ckpt_status ckpt__cuda_follow(ckpt__stream *ours, void *callers_stream, ckpt_error *err);
 ckpt_status ckpt__cuda_precede(ckpt__stream *ours, void *callers_stream, ckpt_error *err);
 ckpt_status ckpt__cuda_synchronize(int ordinal, ckpt_error *err);
-ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err);
+ckpt_status ckpt__cuda_host_alloc(size_t size, void **out, ckpt_error *err);
+void ckpt__cuda_host_free(void *data);
+ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ckpt__known *known, ckpt_error *err);
 #endif
 #endif

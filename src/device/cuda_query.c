@@ -12,6 +12,7 @@ typedef struct place {
     int ordinal;           /* of the device, where the kind is DEVICE */
     bool mapped;
     uintptr_t range; /* start of the allocation, or of the address reservation that it is mapped into */
+    ckpt__known known; /* the one allocation that all of it lies in; all zero: there is no such, or nobody asked */
 } place;
 
 /* Can this process read the byte? The kernel is asked, so nothing faults. The driver knows nothing of memory that was
@@ -39,7 +40,7 @@ static CUresult locate(const ckpt__cuda_driver *d, uintptr_t at, place *out)
         r = CUDA_SUCCESS; /* nobody has made device memory yet; or a driver that refuses foreign pointers */
         type = managed = 0;
     }
-    *out = (place){CKPT_MEMORY_HOST, ordinal, mapped != 0, (uintptr_t)range};
+    *out = (place){.kind = CKPT_MEMORY_HOST, .ordinal = ordinal, .mapped = mapped != 0, .range = (uintptr_t)range};
     if (managed)
         out->kind = CKPT_MEMORY_MANAGED;
     else if (type == CU_MEMORYTYPE_HOST)
@@ -67,7 +68,7 @@ typedef enum cover { WHOLE, GAP, UNKNOWN } cover;
 /* Follows the allocations from the first byte to the last (inclusive). Several are fine where they were mapped side by
  * side into one reservation of addresses (growing segments); separate allocations that happen to be neighbours are
  * not one buffer. */
-static cover follow(const ckpt__cuda_driver *d, const place *first, uintptr_t start, uintptr_t last)
+static cover follow(const ckpt__cuda_driver *d, place *first, uintptr_t start, uintptr_t last)
 {
     for (uintptr_t at = start;;) {
         CUdeviceptr base = 0;
@@ -76,8 +77,11 @@ static cover follow(const ckpt__cuda_driver *d, const place *first, uintptr_t st
             return at == start ? UNKNOWN : GAP;
         if ((uintptr_t)base > at || size == 0 || at - (uintptr_t)base >= size)
             return UNKNOWN;
-        if (last - (uintptr_t)base < size)
+        if (last - (uintptr_t)base < size) {
+            if (at == start)
+                first->known = (ckpt__known){.begin = (uintptr_t)base, .end = (uintptr_t)base + size};
             return WHOLE;
+        }
         at = (uintptr_t)base + size;
         place next;
         if (locate(d, at, &next) != CUDA_SUCCESS || next.kind != CKPT_MEMORY_DEVICE || next.ordinal != first->ordinal ||
@@ -88,7 +92,7 @@ static cover follow(const ckpt__cuda_driver *d, const place *first, uintptr_t st
 
 /* In the caller's context where there is one, since it may be the only one that knows the memory; else, or where it
  * does not know it, in the primary context of the device. */
-static cover covered(const ckpt__cuda_driver *d, const place *first, uintptr_t start, uintptr_t last)
+static cover covered(const ckpt__cuda_driver *d, place *first, uintptr_t start, uintptr_t last)
 {
     CUcontext current = NULL;
     cover c = UNKNOWN;
@@ -106,7 +110,7 @@ static bool is_host(const place *p)
     return p->kind == CKPT_MEMORY_HOST || p->kind == CKPT_MEMORY_PINNED;
 }
 
-static ckpt_memory_kind judge(const ckpt__cuda_driver *d, const place *first, const place *last, uintptr_t start,
+static ckpt_memory_kind judge(const ckpt__cuda_driver *d, place *first, const place *last, uintptr_t start,
                               uintptr_t end)
 {
     if (is_host(first) && is_host(last))
@@ -129,12 +133,13 @@ static ckpt_memory_kind judge(const ckpt__cuda_driver *d, const place *first, co
     return first->mapped && last->mapped ? CKPT_MEMORY_DEVICE : CKPT_MEMORY_UNMAPPED;
 }
 
-ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err)
+ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ckpt__known *known, ckpt_error *err)
 {
     uintptr_t start = (uintptr_t)data, end = start + (size ? size - 1 : 0);
     const ckpt__cuda_driver *d = ckpt__cuda_loaded();
     place first, last;
     *out = (ckpt_memory){CKPT_MEMORY_HOST, ckpt_cpu()};
+    *known = (ckpt__known){.begin = 0};
     if (!d)
         return CKPT_OK;
     if (ckpt__cuda_forked())
@@ -150,9 +155,11 @@ ckpt_status ckpt__cuda_query(const void *data, size_t size, ckpt_memory *out, ck
         out->kind = first.kind == CKPT_MEMORY_UNMAPPED ? CKPT_MEMORY_HOST : first.kind;
     else
         out->kind = judge(d, &first, &last, start, end);
-    if (out->kind == CKPT_MEMORY_DEVICE)
+    if (out->kind == CKPT_MEMORY_DEVICE) {
         out->device = ckpt_cuda(first.ordinal);
-    else if (out->kind != CKPT_MEMORY_HOST && out->kind != CKPT_MEMORY_PINNED)
+        *known = first.known;
+        known->memory = *out;
+    } else if (out->kind != CKPT_MEMORY_HOST && out->kind != CKPT_MEMORY_PINNED)
         out->device = (ckpt_device){CKPT_DEVICE_NONE, -1};
     return CKPT_OK;
 }

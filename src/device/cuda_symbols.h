@@ -24,6 +24,8 @@
     X(cuMemFree_v2)                                                                                                    \
     X(cuMemHostAlloc)                                                                                                  \
     X(cuMemFreeHost)                                                                                                   \
+    X(cuMemHostRegister_v2)                                                                                            \
+    X(cuMemHostUnregister)                                                                                             \
     X(cuMemGetAddressRange_v2)                                                                                         \
     X(cuPointerGetAttributes)                                                                                          \
     X(cuMemsetD8_v2)                                                                                                   \

@@ -9,6 +9,13 @@
 typedef struct ckpt__stream ckpt__stream; /* one of our own queues on a device */
 typedef struct ckpt__event ckpt__event;
 
+/* One live allocation of a device, of which a query has told: what lies in it all lies there, without asking again. begin = end = 0: none
+ * is known. Good for as long as the program frees nothing, which it does not during a call of ours. */
+typedef struct ckpt__known {
+    uintptr_t begin, end;
+    ckpt_memory memory; /* what a query says of any bytes of it */
+} ckpt__known;
+
 /* What a kind of device can do. A new kind fills one of these. Some rooms above still compare a device with CKPT_DEVICE_CUDA:
  * HACKING, section 5, names them. All sizes are bytes. */
 typedef struct ckpt__device_ops {
@@ -59,10 +66,13 @@ typedef struct ckpt__device_ops {
 
     /* MANAGED, SPLIT and UNMAPPED give the device NONE. Host memory that is page-locked only in part is HOST; size 0
      * asks about the address alone, and is never UNMAPPED. */
-    ckpt_status (*query)(const void *data, size_t size, ckpt_memory *out, ckpt_error *err);
+    ckpt_status (*query)(const void *data, size_t size, ckpt_memory *out, ckpt__known *known, ckpt_error *err);
 } ckpt__device_ops;
 
 const ckpt__device_ops *ckpt__device_ops_of(ckpt_device_type type); /* NULL where there is none */
+
+/* ckpt_device_query, which asks the driver only where the bytes do not lie in what is known; then that is what is known. */
+ckpt_status ckpt__device_query(const void *data, size_t size, ckpt_memory *out, ckpt__known *known, ckpt_error *err);
 
 /* Does any cuda state exist in this process yet (has the driver been loaded and initialised by a plan or by the user)?
  * query() on host pointers asks the driver only then, or when the caller's process has libcuda loaded already. */

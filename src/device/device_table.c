@@ -85,7 +85,7 @@ ckpt_status ckpt_device_info(ckpt_device device, char *buf, size_t size, uint64_
     return ckpt__device_ops_of(device.type)->info(device.index, buf, size, free_bytes, total_bytes, simulated, err);
 }
 
-ckpt_status ckpt_device_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err)
+ckpt_status ckpt__device_query(const void *data, size_t size, ckpt_memory *out, ckpt__known *known, ckpt_error *err)
 {
     const ckpt__device_ops *ops = ckpt__device_ops_of(CKPT_DEVICE_CUDA);
     uint64_t end;
@@ -97,5 +97,15 @@ ckpt_status ckpt_device_query(const void *data, size_t size, ckpt_memory *out, c
     if (!ckpt__add((uintptr_t)data, size ? size - 1 : 0, &end))
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "%zu bytes at %p reach past the end of the address space", size,
                           data);
-    return (ops ? ops : ckpt__device_ops_of(CKPT_DEVICE_CPU))->query(data, size, out, err);
+    if (size && (uintptr_t)data >= known->begin && end < known->end) {
+        *out = known->memory;
+        return CKPT_OK;
+    }
+    return (ops ? ops : ckpt__device_ops_of(CKPT_DEVICE_CPU))->query(data, size, out, known, err);
+}
+
+ckpt_status ckpt_device_query(const void *data, size_t size, ckpt_memory *out, ckpt_error *err)
+{
+    ckpt__known none = {.begin = 0};
+    return ckpt__device_query(data, size, out, &none, err);
 }

@@ -2,6 +2,9 @@
 #include "device/lanes.h"
 
 #include <stdlib.h>
+#include "base/workers.h"
+
+enum { MOST = 1024 }; /* lanes: fixed, so that pointers to them stay good */
 
 /* Orders the lane behind what the caller has queued on the device. */
 static ckpt_status follow(ckpt__lane *lane, const ckpt__caller_streams *callers, ckpt_error *err)
@@ -37,7 +40,6 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers,
             *out = &l->lanes[i];
             return callers ? follow(*out, callers, err) : CKPT_OK;
         }
-    enum { MOST = 1024 }; /* fixed, so that pointers to lanes stay good */
     if (!l->lanes && !(l->lanes = calloc(MOST, sizeof *l->lanes)))
         return ckpt__fail_memory(err, "device queues", 0);
     if (l->count == MOST)
@@ -48,25 +50,22 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers,
     if (status < 0)
         return status;
     l->count++;
+    l->ring_ops = l->lanes[0].ops;
     *out = lane;
     return callers ? follow(lane, callers, err) : CKPT_OK;
 }
 
-static ckpt_status make_ring(ckpt__lanes *l, const ckpt__device_ops *ops, ckpt_error *err)
+ckpt_status ckpt__lanes_make(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
 {
-    l->ring_ops = ops;
-    l->block = CKPT__BLOCK;
-    for (size_t i = 0; i < CKPT__RING; i++) {
-        ckpt__slot *s = &l->ring[i];
-        s->events = calloc(1024, sizeof *s->events);
-        s->pending = calloc(1024, sizeof *s->pending);
-        if (!s->events || !s->pending)
-            return ckpt__fail_memory(err, "pinned buffers", 0);
-        ckpt_status status = ops->host_alloc(l->block, &s->data, err);
-        if (status < 0)
-            return status;
-    }
-    return CKPT_OK;
+    if (slot->data)
+        return CKPT_OK;
+    if (!slot->events)
+        slot->events = calloc(MOST, sizeof *slot->events);
+    if (!slot->pending)
+        slot->pending = calloc(MOST, sizeof *slot->pending);
+    if (!slot->events || !slot->pending)
+        return ckpt__fail_memory(err, "pinned buffers", 0);
+    return l->ring_ops->host_alloc(CKPT__SLOT, &slot->data, err);
 }
 
 ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
@@ -81,24 +80,13 @@ ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
     return CKPT_OK;
 }
 
-ckpt_status ckpt__lanes_ring(ckpt__lanes *l, ckpt_error *err)
-{
-    if (!l->ring_ops) {
-        l->ring_error = (ckpt_error)CKPT_ERROR_INIT;
-        l->ring_status = make_ring(l, l->lanes[0].ops, &l->ring_error);
-    }
-    if (l->ring_status < 0 && err) /* whoever asks later hears why, too */
-        *err = l->ring_error;
-    return l->ring_status;
-}
-
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err)
 {
-    ckpt_status status = ckpt__lanes_ring(l, err);
+    *out = &l->ring[l->next];
+    ckpt_status status = ckpt__lanes_make(l, *out, err);
     if (status < 0)
         return status;
-    *out = &l->ring[l->next];
-    l->next = (l->next + 1) % CKPT__RING;
+    l->next = (l->next + 1) % CKPT__RING_ALONE;
     return ckpt__lanes_wait(l, *out, err);
 }
 
@@ -115,6 +103,22 @@ ckpt_status ckpt__lanes_mark(ckpt__lanes *l, ckpt__slot *slot, ckpt__lane *lane,
     return status;
 }
 
+static ckpt_status free_slot(void *ctx, unsigned worker, size_t number, ckpt_error *err)
+{
+    ckpt__lanes *l = ctx;
+    ckpt__slot *s = &l->ring[number];
+    (void)worker;
+    (void)err;
+    for (size_t i = 0; s->events && i < l->count; i++)
+        if (s->events[i])
+            l->lanes[i].ops->event_free(s->events[i]);
+    if (s->data)
+        l->ring_ops->host_free(s->data);
+    free(s->events);
+    free(s->pending);
+    return CKPT_OK;
+}
+
 ckpt_status ckpt__lanes_close(ckpt__lanes *l, ckpt_error *err)
 {
     ckpt_status first = CKPT_OK;
@@ -128,16 +132,11 @@ ckpt_status ckpt__lanes_close(ckpt__lanes *l, ckpt_error *err)
         if (first == CKPT_OK)
             first = status;
     }
-    for (size_t k = 0; k < CKPT__RING; k++) {
-        ckpt__slot *s = &l->ring[k];
-        for (size_t i = 0; s->events && i < l->count; i++)
-            if (s->events[i])
-                l->lanes[i].ops->event_free(s->events[i]);
-        if (s->data)
-            l->ring_ops->host_free(s->data);
-        free(s->events);
-        free(s->pending);
-    }
+    size_t made = CKPT__RING;
+    while (made && !l->ring[made - 1].events && !l->ring[made - 1].pending)
+        made--;
+    /* Giving pages back takes about as long as the copies of as many bytes. */
+    ckpt__workers_run(made > CKPT__RING_ALONE ? ckpt__workers_usual() : 1, made, free_slot, l, NULL);
     for (size_t i = 0; i < l->count; i++)
         l->lanes[i].ops->stream_free(l->lanes[i].stream);
     free(l->lanes);

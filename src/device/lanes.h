@@ -19,22 +19,23 @@ typedef struct ckpt__lane {
                                    * is waited for */
 } ckpt__lane;
 
-enum { CKPT__RING = 4 }; /* pinned buffers of CKPT__BLOCK bytes */
+/* Pinned buffers: bytes of one, and how many there are at most. What one thread fills or empties alone takes turns with the last number. */
+enum { CKPT__SLOT = 2 << 20, CKPT__RING = 32, CKPT__RING_ALONE = 4 };
 
 /* One pinned buffer. A buffer may be given to several lanes at once (the same bytes for two replicas): it is free when
  * no lane's event is pending. Both arrays are heap, owned, and have a place for each lane that there may be, by the
  * lane's number. */
 typedef struct ckpt__slot {
-    void *data;           /* CKPT__BLOCK bytes of page-locked memory, owned; NULL: not made */
+    void *data;           /* CKPT__SLOT bytes of page-locked memory, owned; NULL: not made */
     ckpt__event **events; /* one a lane, owned, made when first used; NULL until then */
     bool *pending;        /* the event of that lane was recorded and not waited for */
 } ckpt__slot;
 
 /* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory,
- * whatever the number of devices: 4 buffers of 8 MiB are 32 MiB. While the device copies from one, the disk fills the
- * next. All zero is empty.
+ * whatever the number of devices: 32 buffers of 2 MiB are 64 MiB. While the device copies from one, the disk fills the
+ * next. Each is made by whoever needs it first. All zero is empty.
  *
- * A worked example: a restore puts a tensor of 40 MiB on two replicas, lanes 0 and 1. Its blocks are 0 to 4.
+ * A worked example: a restore puts a tensor of 10 MiB on two replicas, lanes 0 and 1, by one thread. Its blocks are 0 to 4.
  *
  *     block 0    slot 0    the disk fills it; both lanes copy from it; events[0] and events[1] of the slot are recorded
  *     block 1    slot 1    the same, while the devices may still copy from slot 0
@@ -43,23 +44,19 @@ typedef struct ckpt__slot {
  *     block 4    slot 0    ckpt__lanes_slot waits for both events first; `pending` is false for both lanes then */
 typedef struct ckpt__lanes {
     ckpt__lane *lanes;
-    size_t count; /* heap, owned, never moved: pointers to lanes stay good; NULL: no
-                                                   * lane yet */
+    size_t count; /* of `lanes`: heap, owned, never moved: pointers to lanes stay good; NULL: no lane yet */
     ckpt__slot ring[CKPT__RING];
-    size_t block;                     /* bytes of a slot; 0: the ring is not made yet */
-    size_t next;                      /* slot to be given next, 0 to CKPT__RING - 1 */
-    const ckpt__device_ops *ring_ops; /* static: who made the buffers; NULL: not yet made */
-    ckpt_status ring_status;          /* of the one attempt to make them, and why it failed */
-    ckpt_error ring_error;
+    size_t next;                      /* slot to be given next, 0 to CKPT__RING_ALONE - 1 */
+    const ckpt__device_ops *ring_ops; /* static: who makes the buffers; NULL: none was asked for yet */
 } ckpt__lanes;
 
 /* The lane of a device (made when first asked for); NULL in *out for the cpu. It first follows the caller's
  * stream on the device, or synchronizes the device where the caller has none there; callers NULL: it follows nobody. */
 ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers, ckpt_device device, ckpt__lane **out,
                             ckpt_error *err);
-/* Makes the pinned buffers, if they are not there yet. */
-ckpt_status ckpt__lanes_ring(ckpt__lanes *l, ckpt_error *err);
-/* The next pinned buffer, once nothing is pending in it. */
+/* Makes a pinned buffer, if it is not there yet. Threads may make different ones at the same time. */
+ckpt_status ckpt__lanes_make(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err);
+/* The next pinned buffer, once nothing is pending in it: for one thread. */
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err);
 /* Notes that what was queued on the lane up to now uses the slot. */
 ckpt_status ckpt__lanes_mark(ckpt__lanes *l, ckpt__slot *slot, ckpt__lane *lane, ckpt_error *err);

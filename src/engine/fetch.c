@@ -155,7 +155,7 @@ static void choose_groups(fetch *f, uint64_t room)
 static ckpt_status fetch_groups(fetch *f, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
-    choose_groups(f, CKPT__BLOCK);
+    choose_groups(f, CKPT__SLOT);
     for (bool more = true; status == CKPT_OK && more;) {
         ckpt__copy_box part;
         uint64_t from_at = 0, to_at = 0;

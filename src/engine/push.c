@@ -265,7 +265,7 @@ static ckpt_status push_direct(worker *w, ckpt__push_span *s, const look *l, ckp
 /* A slot where all that goes to devices goes there as it is, else the scratch. */
 static ckpt_status choose_buffer(worker *w, look *l, uint64_t bytes, unsigned char **buffer, ckpt_error *err)
 {
-    l->in_slot = l->devices && !l->packed && bytes <= CKPT__BLOCK;
+    l->in_slot = l->devices && !l->packed && bytes <= CKPT__SLOT;
     ckpt_status status = ckpt__push_way_give(&w->way, err);
     if (status == CKPT_OK)
         status = l->in_slot ? ckpt__push_way_take(&w->way, err) : need_scratch(w, err);
@@ -391,6 +391,7 @@ static size_t neighbours(const pusher *p, size_t first, size_t last, uint64_t *b
     const ckpt__push_span *s = &p->list.spans[first];
     uint64_t most = p->devices.lanes ? p->range : TOGETHER, begin = place_of(p, s), reach = begin + (s->end - s->begin);
     size_t end = first + 1;
+    most = p->devices.lanes && most > CKPT__SLOT ? CKPT__SLOT : most;
     most = most < CKPT__BLOCK ? most : CKPT__BLOCK;
     *bytes = reach - begin;
     if (s->more || s->large != UINT32_MAX || *bytes > most)
@@ -412,7 +413,7 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
     pusher *p = w->p;
     ckpt__push_span *spans = p->list.spans;
     const ckpt__extent *e = extent_of(p, spans[first].storage);
-    uint64_t begin = place_of(p, &spans[first]);
+    uint64_t begin = place_of(p, &spans[first]), have = 0;
     unsigned char *buffer = NULL;
     look l = {0};
     ckpt_status status = CKPT_OK;
@@ -420,11 +421,17 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
         status = look_at_span(p, &spans[i], &l, err);
     if (status == CKPT_OK)
         status = choose_buffer(w, &l, bytes, &buffer, err);
-    if (status == CKPT_OK)
-        status = ckpt__source_read(p->want->source, e->file, begin, buffer, (size_t)bytes, err);
     for (size_t i = first; status == CKPT_OK && i < end; i++) {
         ckpt__push_span *s = &spans[i];
         const unsigned char *here = buffer + (place_of(p, s) - begin);
+        uint64_t reach = place_of(p, s) - begin + (s->end - s->begin);
+        while (status == CKPT_OK && have < reach) { /* what is read and checked at once is in the cache for the second */
+            uint64_t n = bytes - have < TOGETHER ? bytes - have : TOGETHER;
+            status = ckpt__source_read(p->want->source, e->file, begin + have, buffer + have, (size_t)n, err);
+            have += n;
+        }
+        if (status < 0)
+            break;
         if (is_checked(p, s->storage))
             s->crc = ckpt__crc32(0, here, (size_t)(s->end - s->begin));
         status = compare(p, s, err);
@@ -536,13 +543,21 @@ static ckpt_status sum_up(pusher *p, ckpt_status status, ckpt_error *err)
     return status;
 }
 
+static bool to_devices(const ckpt__index *to)
+{
+    for (size_t i = 1; i < to->device_count; i++)
+        if (to->devices[i].type != CKPT_DEVICE_CPU)
+            return true;
+    return false;
+}
+
 static ckpt_status open_pusher(pusher *p, const ckpt__push_want *want, ckpt_error *err)
 {
     size_t bonds = ckpt__plan_bond_count(want->plan);
     p->want = want;
     p->from = ckpt__plan_source_index(want->plan);
     p->to = ckpt__plan_target_index(want->plan);
-    p->range = want->range ? want->range : CKPT__BLOCK;
+    p->range = want->range ? want->range : to_devices(p->to) ? CKPT__SLOT : CKPT__BLOCK;
     p->threads = want->threads < CKPT__PUSH_THREADS ? want->threads : CKPT__PUSH_THREADS;
     p->threads = p->threads ? p->threads : 1;
     p->left = calloc(bonds + 1, sizeof *p->left);
@@ -565,7 +580,8 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
 {
     pusher p = {0};
     ckpt_status status = open_pusher(&p, want, err);
-    if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, err)) == CKPT_OK) {
+    if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads, p.list.unit_count, err)) ==
+                                   CKPT_OK) {
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)
             status = tell(&p, err);

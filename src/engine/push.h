@@ -9,7 +9,7 @@
 /* What became of the target of a bond. TORN: some of its bytes are new, or all are and a CRC does not vouch for them. */
 typedef enum ckpt__copied { CKPT__UNTOUCHED = 0, CKPT__TORN, CKPT__COMPLETE } ckpt__copied;
 
-enum { CKPT__PUSH_THREADS = 8 }; /* the most */
+enum { CKPT__PUSH_THREADS = 16 }; /* the most */
 
 /* What is asked for. All pointers are borrowed until ckpt__push returns. */
 typedef struct ckpt__push_want {
@@ -20,7 +20,7 @@ typedef struct ckpt__push_want {
     bool check;                    /* the CRC of each storage of which a byte is used is compared: all of it is read */
     bool look_only;                /* the same bytes are read and checked, and nothing is written */
     unsigned threads;              /* the calling one is among them; 0: it alone */
-    uint64_t range;                /* bytes of the source that one thread takes at a time; 0: CKPT__BLOCK */
+    uint64_t range;                /* bytes of the source that one thread takes at a time; 0: CKPT__BLOCK, or CKPT__SLOT to devices */
     unsigned char *done;           /* one a bond, a ckpt__copied, all zero before; NULL: not asked */
     ckpt__convert_counts *counts;  /* one a bond; they grow by what conversions cost; NULL: not asked */
 } ckpt__push_want;

@@ -2,9 +2,12 @@
 #include <stdlib.h>
 #include "engine/push_priv.h"
 
-ckpt_status ckpt__push_devices_open(ckpt__push_devices *d, const ckpt__index *to, ckpt__lanes *lanes, ckpt_error *err)
+ckpt_status ckpt__push_devices_open(ckpt__push_devices *d, const ckpt__index *to, ckpt__lanes *lanes, unsigned threads,
+                                    size_t units, ckpt_error *err)
 {
     memset(d, 0, sizeof *d);
+    d->wanted = 2 * (size_t)threads < CKPT__RING ? 2 * (size_t)threads : CKPT__RING;
+    d->wanted = units < d->wanted && d->wanted > 2 ? (units > 2 ? units : 2) : d->wanted;
     if (pthread_mutex_init(&d->lock, NULL) != 0)
         return ckpt__fail_memory(err, "device queues", 0);
     if (pthread_cond_init(&d->given, NULL) != 0) {
@@ -36,34 +39,64 @@ void ckpt__push_devices_close(ckpt__push_devices *d)
 
 /* ---- slots */
 
+/* With the lock held, which is let go while the slot is made. CKPT__RING: it could not be made. */
+static size_t make_one(ckpt__push_devices *d)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    size_t number = d->begun++;
+    d->held[number] = true;
+    d->making++;
+    pthread_mutex_unlock(&d->lock);
+    ckpt_status status = ckpt__lanes_make(d->lanes, &d->lanes->ring[number], &err);
+    pthread_mutex_lock(&d->lock);
+    d->making--;
+    if (status == CKPT_OK) {
+        d->made++;
+        return number;
+    }
+    d->status = status;
+    d->error = err;
+    pthread_cond_broadcast(&d->given); /* who waits for it has to know */
+    return CKPT__RING;
+}
+
+/* With the lock held: one that is there, which nobody holds. It is the one that was given back longest ago, so that its copies are done. */
+static size_t find_free(const ckpt__push_devices *d)
+{
+    size_t found = CKPT__RING;
+    for (size_t i = 0; i < d->begun; i++)
+        if (!d->held[i] && (found == CKPT__RING || d->turn[i] < d->turn[found]))
+            found = i;
+    return found;
+}
+
 ckpt_status ckpt__push_way_take(ckpt__push_way *w, ckpt_error *err)
 {
     ckpt__push_devices *d = w->devices;
     ckpt_status status = CKPT_OK;
-    size_t free_one = CKPT__RING;
+    size_t number = CKPT__RING;
     pthread_mutex_lock(&d->lock);
-    while (status == CKPT_OK && !w->slot) {
-        status = ckpt__lanes_ring(d->lanes, err);
-        for (size_t i = 0; status == CKPT_OK && i < CKPT__RING && free_one == CKPT__RING; i++) {
-            size_t at = (d->lanes->next + i) % CKPT__RING; /* the one that was filled longest ago */
-            if (!d->held[at])
-                free_one = at;
-        }
-        if (free_one < CKPT__RING) {
-            d->held[free_one] = true;
-            d->lanes->next = (free_one + 1) % CKPT__RING;
-            w->slot = &d->lanes->ring[free_one];
-        } else if (status == CKPT_OK)
+    while (status == CKPT_OK && number == CKPT__RING) {
+        if (d->begun < d->wanted && d->status == CKPT_OK)
+            number = make_one(d);
+        else if ((number = find_free(d)) < CKPT__RING)
+            d->held[number] = true;
+        else if (d->made || d->making)
             pthread_cond_wait(&d->given, &d->lock);
+        else {
+            status = d->status;
+            if (err)
+                *err = d->error;
+        }
     }
     pthread_mutex_unlock(&d->lock);
+    if (status < 0)
+        return status;
+    w->slot = &d->lanes->ring[number];
     w->used = 0;
-    if (status == CKPT_OK)
-        status = ckpt__lanes_wait(d->lanes, w->slot, err);
-    return status;
+    return ckpt__lanes_wait(d->lanes, w->slot, err);
 }
 
-/* With the lock held. */
 static ckpt_status mark(ckpt__push_way *w, ckpt_error *err)
 {
     ckpt_status status = w->lane ? ckpt__lanes_mark(w->devices->lanes, w->slot, w->lane, err) : CKPT_OK;
@@ -76,9 +109,11 @@ ckpt_status ckpt__push_way_give(ckpt__push_way *w, ckpt_error *err)
     ckpt__push_devices *d = w->devices;
     if (!w->slot)
         return CKPT_OK;
-    pthread_mutex_lock(&d->lock);
     ckpt_status status = mark(w, err);
-    d->held[w->slot - d->lanes->ring] = false;
+    size_t number = (size_t)(w->slot - d->lanes->ring);
+    pthread_mutex_lock(&d->lock);
+    d->held[number] = false;
+    d->turn[number] = ++d->turns;
     pthread_cond_signal(&d->given);
     pthread_mutex_unlock(&d->lock);
     w->slot = NULL;
@@ -104,7 +139,7 @@ bool ckpt__push_goes_as_is(const ckpt__op *op, const ckpt__copy_box *box)
     return ckpt__op_is_plain(op) && (box->n == 0 || row_of(box, op->from_size, &width) < box->n);
 }
 
-/* Rows of one pitch, with the lock held. */
+/* Rows of one pitch. */
 static ckpt_status send_rows(ckpt__lane *lane, const ckpt__copy_box *box, uint32_t n, uint64_t width,
                              const unsigned char *from, unsigned char *to, ckpt_error *err)
 {
@@ -128,7 +163,6 @@ ckpt_status ckpt__push_send(ckpt__push_way *w, ckpt__lane *lane, const ckpt__cop
     if (box->empty)
         return CKPT_OK;
     memset(index, 0, outer * sizeof *index);
-    pthread_mutex_lock(&w->devices->lock);
     if (w->lane != lane)
         status = mark(w, err);
     w->lane = lane; /* marked also where queueing fails: some may have been queued */
@@ -146,7 +180,6 @@ ckpt_status ckpt__push_send(ckpt__push_way *w, ckpt__lane *lane, const ckpt__cop
             }
         }
     }
-    pthread_mutex_unlock(&w->devices->lock);
     return status;
 }
 
@@ -189,7 +222,7 @@ static ckpt_status pack_part(packing *p, uint32_t first, uint64_t count, const u
         ckpt__copy_box_add(&gather, size, p->box.from_stride[i], dense[i]);
         ckpt__copy_box_add(&spread, size, dense[i], p->box.to_stride[i]);
     }
-    if (w->slot && bytes > w->devices->lanes->block - w->used)
+    if (w->slot && bytes > CKPT__SLOT - w->used)
         status = ckpt__push_way_give(w, err);
     if (status == CKPT_OK && !w->slot)
         status = ckpt__push_way_take(w, err);
@@ -198,13 +231,13 @@ static ckpt_status pack_part(packing *p, uint32_t first, uint64_t count, const u
     unsigned char *at = (unsigned char *)w->slot->data + w->used;
     status = ckpt__box_move(p->op, &gather, from, at, p->counts, p->what, err);
     w->used += (size_t)(bytes + 15) / 16 * 16;
-    w->used = w->used < w->devices->lanes->block ? w->used : w->devices->lanes->block;
+    w->used = w->used < CKPT__SLOT ? w->used : CKPT__SLOT;
     return status == CKPT_OK ? ckpt__push_send(w, p->lane, &spread, p->op->to_size, at, to, err) : status;
 }
 
 static ckpt_status pack_from(packing *p, uint32_t first, const unsigned char *from, unsigned char *to, ckpt_error *err)
 {
-    uint64_t bytes = bytes_from(p, first), room = p->way->devices->lanes->block;
+    uint64_t bytes = bytes_from(p, first), room = CKPT__SLOT;
     ckpt_status status = CKPT_OK;
     if (first == p->box.n || bytes <= room)
         return pack_part(p, first, first == p->box.n ? 1 : p->box.size[first], from, to, err);
@@ -227,8 +260,6 @@ ckpt_status ckpt__push_pack(ckpt__push_way *w, ckpt__lane *lane, const ckpt__op 
     ckpt_status status = CKPT_OK;
     if (box->empty)
         return CKPT_OK;
-    if (!w->slot) /* the ring has its size once it is made */
-        status = ckpt__push_way_take(w, err);
     for (uint32_t i = 0; i < box->n; i++) { /* the widest steps in the target first */
         uint32_t k = i;
         for (; k > 0 && box->to_stride[order[k - 1]] < box->to_stride[i]; k--)

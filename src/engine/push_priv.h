@@ -43,14 +43,20 @@ ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source 
 
 /* ---- push_device.c */
 
-/* What the threads share on their way to the devices. The queues and the ring belong to who asked for the push; the lock orders the
- * threads that fill slots and queue copies. */
+/* What the threads share on their way to the devices. The queues and the ring belong to who asked for the push. A slot is of the thread that
+ * holds it, which queues its copies without the lock. */
 typedef struct ckpt__push_devices {
     ckpt__lanes *lanes;     /* NULL: no target is on a device */
     ckpt__lane **by_number; /* heap, owned: of each device of the target's index; NULL for the host */
-    pthread_mutex_t lock;
-    pthread_cond_t given; /* back */
-    bool held[CKPT__RING];
+    size_t wanted;          /* slots that it may make: two a thread, so that one is filled while the other is on its way */
+    pthread_mutex_t lock;   /* of all below */
+    pthread_cond_t given;   /* back, or made, or not */
+    size_t begun, making, made; /* slots: [0, begun) are there, being made, or could not be made; how many are what */
+    bool held[CKPT__RING];      /* by a thread; one that could not be made is for ever */
+    uint64_t turn[CKPT__RING];  /* at which it was given back; 0: not yet */
+    uint64_t turns;
+    ckpt_status status; /* of the one that could not be made, after which none is; the threads do with those that are there */
+    ckpt_error error;   /* why */
 } ckpt__push_devices;
 
 /* One thread's: a slot that it fills. */
@@ -61,8 +67,9 @@ typedef struct ckpt__push_way {
     ckpt__lane *lane; /* the last that copies from it were queued on, and not yet marked; NULL: none */
 } ckpt__push_way;
 
+/* threads, units: how many there are. */
 ckpt_status ckpt__push_devices_open(ckpt__push_devices *devices, const ckpt__index *to, ckpt__lanes *lanes,
-                                    ckpt_error *err);
+                                    unsigned threads, size_t units, ckpt_error *err);
 void ckpt__push_devices_close(ckpt__push_devices *devices);
 /* Holds a slot that nothing is pending in. A thread holds one at a time. */
 ckpt_status ckpt__push_way_take(ckpt__push_way *way, ckpt_error *err);

@@ -36,8 +36,8 @@ ckpt_status ckpt__move_bytes(ckpt__lanes *lanes, ckpt_device to, void *dst, ckpt
     }
     if (a && b)
         return a->ops->between(to.index, dst, from.index, src, (size_t)n, err);
-    for (uint64_t at = 0; status == CKPT_OK && at < n; at += CKPT__BLOCK) {
-        size_t size = n - at < CKPT__BLOCK ? (size_t)(n - at) : CKPT__BLOCK;
+    for (uint64_t at = 0; status == CKPT_OK && at < n; at += CKPT__SLOT) {
+        size_t size = n - at < CKPT__SLOT ? (size_t)(n - at) : CKPT__SLOT;
         ckpt__slot *slot;
         if ((status = ckpt__lanes_slot(lanes, &slot, err)) < 0)
             break;

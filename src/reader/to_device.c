@@ -52,8 +52,8 @@ static ckpt_status check_target(const ckpt_reader *r, size_t i, ckpt_device devi
 static ckpt_status send(ckpt__lanes *lanes, ckpt__lane *lane, ckpt__elements *e, unsigned char *dst, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
-    for (uint64_t at = 0; status == CKPT_OK && at < e->size; at += CKPT__BLOCK) {
-        size_t n = e->size - at < CKPT__BLOCK ? (size_t)(e->size - at) : CKPT__BLOCK;
+    for (uint64_t at = 0; status == CKPT_OK && at < e->size; at += CKPT__SLOT) {
+        size_t n = e->size - at < CKPT__SLOT ? (size_t)(e->size - at) : CKPT__SLOT;
         ckpt__slot *slot;
         if ((status = ckpt__lanes_slot(lanes, &slot, err)) < 0 ||
             (status = ckpt__elements_read(e, slot->data, n, err)) < 0)

@@ -1,8 +1,8 @@
 /* restore/bonds.c - which tensors of the checkpoint become which places of the states: one plan of all of them. */
 #include "restore/restoration.h"
 
-#include <sched.h>
 #include <stdlib.h>
+#include "base/workers.h"
 
 void ckpt__restore_free_bonds(ckpt__restore_bonds *b)
 {
@@ -167,13 +167,19 @@ ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ck
     return CKPT_OK;
 }
 
-/* Two read as fast as memory takes it on most machines, and leave the other processors to the program. */
-static unsigned threads_of(const ckpt_restore_options *o)
+/* Two read as fast as memory takes it on most machines, and leave the other processors to the program. What goes to a device is read, checked
+ * and sent by one thread at a tenth of what the link takes: twelve fill it, and of more none is faster. */
+enum { TO_HOST = 2, TO_DEVICES = 12 };
+static unsigned threads_of(const ckpt__restorer *r)
 {
-    cpu_set_t allowed;
-    if (o->threads)
-        return o->threads < CKPT__PUSH_THREADS ? (unsigned)o->threads : CKPT__PUSH_THREADS;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) < 2 ? 1 : 2;
+    size_t asked = r->sides[0].options.threads;
+    bool devices = false;
+    for (size_t i = 1; i < r->bonds.places->device_count; i++)
+        devices |= r->bonds.places->devices[i].type != CKPT_DEVICE_CPU;
+    unsigned most = ckpt__workers_allowed(), own = devices ? TO_DEVICES : TO_HOST;
+    if (asked)
+        return asked < CKPT__PUSH_THREADS ? (unsigned)asked : CKPT__PUSH_THREADS;
+    return most < own ? most : own;
 }
 
 ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err)
@@ -185,7 +191,7 @@ ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *er
                             .progress = look_only ? NULL : &o->progress,
                             .check = !o->no_verify,
                             .look_only = look_only,
-                            .threads = threads_of(o),
+                            .threads = threads_of(r),
                             .done = look_only ? NULL : r->bonds.done};
     return ckpt__push(&want, err);
 }

@@ -109,6 +109,7 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
         return ckpt__fail_memory(err, r->path, 0);
     if (!(side->memory = ckpt__arena_new(0)))
         return ckpt__fail_memory(err, r->path, 0);
+    ckpt__known known = {.begin = 0};
     ckpt_status status = ckpt__state_check_bound(side->state, true, true, err);
     if (status == CKPT_OK)
         status = name_things(r, side, err);
@@ -118,7 +119,7 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
         status = ckpt__restore_place(r, side, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
         if (!side->state->bindings[i].ours)
-            status = ckpt__state_check_now(side->state, &side->state->bindings[i], err);
+            status = ckpt__state_check_now(side->state, &side->state->bindings[i], &known, err);
     if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_SEVERITY_ERROR)
         status = ckpt__report_fail(side->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, r->path, err);
     return status;

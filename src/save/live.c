@@ -15,7 +15,7 @@ static ckpt_status fetch_ahead(ckpt__live *v, const ckpt__extent *e, ckpt__lane 
     v->ahead_of = NULL;
     if (offset >= e->size)
         return CKPT_OK;
-    size_t n = e->size - offset < CKPT__BLOCK ? (size_t)(e->size - offset) : CKPT__BLOCK;
+    size_t n = e->size - offset < CKPT__SLOT ? (size_t)(e->size - offset) : CKPT__SLOT;
     ckpt__slot *slot;
     ckpt_status status = ckpt__lanes_slot(&v->lanes, &slot, err);
     if (status == CKPT_OK)

@@ -27,7 +27,7 @@ typedef struct ckpt__live {
     const ckpt__extent *ahead_of; /* that a block was asked for of before it was needed; NULL: of none */
     ckpt__slot *ahead;            /* the block, in the ring of the lanes; NULL: none */
     uint64_t ahead_offset;        /* of it, in bytes of the extent */
-    size_t ahead_size;            /* its bytes: CKPT__BLOCK, fewer at the end */
+    size_t ahead_size;            /* its bytes: CKPT__SLOT, fewer at the end */
     char *window;       /* heap: bytes [window_begin, window_end) of a strided tensor on a device; NULL: none */
     size_t window_size; /* bytes that it has room for */
     size_t window_of;   /* number of its storage */

@@ -2,57 +2,27 @@
  * copies from the devices are queued first and run while threads copy what the host holds. */
 #include "save/snapshot.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
+#include "base/pages.h"
 #include "base/stream_copy.h"
 #include "base/workers.h"
 #include "engine/fetch.h"
 #include "io/store.h"
 #include "state/state.h"
 
-enum { HUGE_PAGE = 2 << 20 };
 enum { HOST, PINNED, PARTS }; /* storages of the copies' index */
 
 /* ---- memory */
 
-/* Pages are filled in here, once: their first touch costs more than the copy itself. */
-static bool populate(char *p, size_t size)
-{
-#ifdef MADV_POPULATE_WRITE
-    if (madvise(p, size, MADV_POPULATE_WRITE) == 0)
-        return true;
-    if (errno != EINVAL && errno != ENOSYS)
-        return false;
-#endif
-    for (size_t at = 0; at < size; at += 4096)
-        ((volatile char *)p)[at] = 0;
-    return true;
-}
-
 static ckpt_status map_host(ckpt__snapshot *s, uint64_t size, ckpt_error *err)
 {
-    if (!ckpt__add(size, HUGE_PAGE - 1, &size) || size > SIZE_MAX / 2)
-        return ckpt__fail_memory(err, "snapshot", size);
-    size = size / HUGE_PAGE * HUGE_PAGE;
-    char *p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return ckpt__fail_memory(err, "snapshot (mmap)", size);
-    (void)!madvise(p, (size_t)size, MADV_HUGEPAGE); /* small pages do as well, slower */
-    (void)!madvise(p, (size_t)size, MADV_DONTDUMP);
-    if (!populate(p, (size_t)size)) {
-        munmap(p, (size_t)size);
-        return ckpt__fail_memory(err, "snapshot (its pages)", size);
-    }
-    s->host = p;
-    s->host_size = size;
-    return CKPT_OK;
+    s->host = ckpt__pages_map(size, &s->host_size);
+    return s->host ? CKPT_OK : ckpt__fail_memory(err, "snapshot (its pages)", size);
 }
 
 static void drop_host(ckpt__snapshot *s)
 {
-    if (s->host)
-        munmap(s->host, (size_t)s->host_size);
+    ckpt__pages_unmap(s->host, s->host_size);
     s->host = NULL;
     s->host_size = 0;
 }
@@ -133,8 +103,10 @@ static void forget_plan(ckpt__snapshot *s)
     ckpt__index_free(s->kept);
     s->memory = s->kept = NULL;
     free(s->copies);
+    free(s->sent);
     s->copies = NULL;
-    s->copy_count = s->copy_capacity = 0;
+    s->sent = NULL;
+    s->copy_count = s->copy_capacity = s->sent_count = s->sent_capacity = 0;
 }
 
 /* Do the elements lie on both sides in the same way? Then the bytes that they span, else 0. */
@@ -176,6 +148,39 @@ static ckpt_status note_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
     return CKPT_OK;
 }
 
+/* The same for what comes from devices. A copy with gaps brings them along, and so does one that joins another one behind a gap. */
+static ckpt_status note_sent(void *ctx, const ckpt__copy *c, ckpt_error *err)
+{
+    ckpt__snapshot *s = ctx;
+    const ckpt__extent *e = &s->memory->storages[c->from].extent;
+    uint32_t item = ckpt__plan_op_of(s->copy.plan, c->op)->from_size;
+    uint64_t bytes, span = span_alike(&c->box, item, &bytes);
+    ckpt__device_copy now = {.to = c->to_at, .size = span, .device = e->device, .bond = c->bond};
+    ckpt__device_copy *last = s->sent_count ? &s->sent[s->sent_count - 1] : NULL;
+    if (span) {
+        now.from = (const char *)e->memory + c->from_at;
+        now.allocation = e->allocation;
+    } else {
+        now.size = item;
+        for (uint32_t i = 0; i < c->box.n; i++)
+            now.size += (c->box.size[i] - 1) * c->box.to_stride[i];
+    }
+    bool same = last && last->device == now.device && !last->from == !now.from;
+    bool joins = same && (now.from ? now.allocation && now.allocation == last->allocation &&
+                                         now.from >= last->from + last->size &&
+                                         (uint64_t)(now.from - last->from) == now.to - last->to
+                                   : now.to <= last->to + last->size);
+    if (joins) {
+        uint64_t end = now.to + now.size;
+        last->size = end - last->to > last->size ? end - last->to : last->size;
+        return CKPT_OK;
+    }
+    if (!ckpt__grow(&s->sent, &s->sent_capacity, s->sent_count + 1, sizeof *s->sent))
+        return ckpt__fail_memory(err, "snapshot", s->sent_count * sizeof *s->sent);
+    s->sent[s->sent_count++] = now;
+    return CKPT_OK;
+}
+
 static ckpt_status plan_copy(ckpt__snapshot *s, const ckpt_state *state, ckpt_error *err)
 {
     ckpt__snapshot_need need;
@@ -196,6 +201,8 @@ static ckpt_status plan_copy(ckpt__snapshot *s, const ckpt_state *state, ckpt_er
     free(snaps);
     if (status == CKPT_OK)
         status = ckpt__plan_target(s->copy.plan, HOST, 0, need.host, note_copy, s, err);
+    if (status == CKPT_OK)
+        status = ckpt__plan_target(s->copy.plan, PINNED, 0, need.pinned, note_sent, s, err);
     if (status < 0)
         forget_plan(s);
     s->version = state->version;
@@ -208,71 +215,41 @@ typedef struct queue {
     ckpt__snapshot *s;
     ckpt__lanes lanes;
     ckpt__caller_streams callers;
-    /* Neighbours in one allocation that are not yet queued. size 0: none */
-    const char *from;
-    char *to;
-    uint64_t size, allocation;
-    uint16_t device;
-    const char *name; /* of the first, for messages */
 } queue;
 
-static ckpt_status send_run(queue *q, ckpt_error *err)
-{
-    ckpt__lane *lane;
-    if (!q->size)
-        return CKPT_OK;
-    ckpt_status status = ckpt__lanes_get(&q->lanes, &q->callers, q->s->memory->devices[q->device], &lane, err);
-    if (status == CKPT_OK)
-        status = ckpt__fail_tensor(err, lane->ops->to_host(lane->stream, q->to, q->from, (size_t)q->size, err),
-                                   ckpt__s(q->name));
-    q->size = 0;
-    return status;
-}
-
-static ckpt_status add_run(queue *q, const ckpt__extent *e, const char *from, char *to, uint64_t size, const char *name,
-                           ckpt_error *err)
-{
-    bool joins = q->size && e->allocation && q->allocation == e->allocation && q->device == e->device &&
-                 from >= q->from + q->size && from - q->from == to - q->to;
-    if (joins) {
-        q->size = (uint64_t)(from - q->from) + size;
-        return CKPT_OK;
-    }
-    ckpt_status status = send_run(q, err);
-    q->from = from;
-    q->to = to;
-    q->size = size;
-    q->allocation = e->allocation;
-    q->device = e->device;
-    q->name = name;
-    return status;
-}
-
-static ckpt_status queue_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
+static ckpt_status queue_box(void *ctx, const ckpt__copy *c, ckpt_error *err)
 {
     queue *q = ctx;
     const ckpt__extent *e = &q->s->memory->storages[c->from].extent;
     uint32_t item = ckpt__plan_op_of(q->s->copy.plan, c->op)->from_size;
     const char *from = (const char *)e->memory + c->from_at, *name = ckpt__plan_name_of(q->s->copy.plan, c->bond);
-    char *to = q->s->pinned + c->to_at;
     ckpt__lane *lane;
-    uint64_t bytes, span = span_alike(&c->box, item, &bytes);
-    if (span)
-        return add_run(q, e, from, to, span, name, err);
-    ckpt_status status = send_run(q, err);
+    ckpt_status status = ckpt__lanes_get(&q->lanes, &q->callers, q->s->memory->devices[e->device], &lane, err);
     if (status == CKPT_OK)
-        status = ckpt__lanes_get(&q->lanes, &q->callers, q->s->memory->devices[e->device], &lane, err);
-    if (status == CKPT_OK)
-        status =
-            ckpt__fail_tensor(err, ckpt__fetch_box(&q->lanes, lane, &c->box, item, from, to, true, err), ckpt__s(name));
+        status = ckpt__fail_tensor(
+            err, ckpt__fetch_box(&q->lanes, lane, &c->box, item, from, q->s->pinned + c->to_at, true, err),
+            ckpt__s(name));
     return status;
 }
 
 static ckpt_status queue_all(queue *q, ckpt_error *err)
 {
-    ckpt_status status =
-        ckpt__plan_target(q->s->copy.plan, PINNED, 0, q->s->kept->storages[PINNED].extent.size, queue_copy, q, err);
-    return status == CKPT_OK ? send_run(q, err) : status;
+    const ckpt__snapshot *s = q->s;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0; status == CKPT_OK && i < s->sent_count; i++) {
+        const ckpt__device_copy *c = &s->sent[i];
+        ckpt__lane *lane;
+        if (!c->from) {
+            status = ckpt__plan_target(s->copy.plan, PINNED, c->to, c->to + c->size, queue_box, q, err);
+            continue;
+        }
+        status = ckpt__lanes_get(&q->lanes, &q->callers, s->memory->devices[c->device], &lane, err);
+        if (status == CKPT_OK)
+            status = ckpt__fail_tensor(
+                err, lane->ops->to_host(lane->stream, s->pinned + c->to, c->from, (size_t)c->size, err),
+                ckpt__s(ckpt__plan_name_of(s->copy.plan, c->bond)));
+    }
+    return status;
 }
 
 /* ---- from the host */

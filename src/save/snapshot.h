@@ -17,6 +17,15 @@ typedef struct ckpt__host_copy {
     uint64_t to, size;
 } ckpt__host_copy;
 
+/* The same of the pinned part: what lies in one allocation of a device as its copies lie here is one. */
+typedef struct ckpt__device_copy {
+    const char *from; /* on the device; NULL: boxes, by the plan */
+    uint64_t to, size;
+    uint64_t allocation; /* of the memory's extents; 0: joined with none */
+    uint32_t bond;       /* of the first, for messages */
+    uint16_t device;     /* of the memory's index */
+} ckpt__device_copy;
+
 /* Kept from save to save: its memory is mapped, filled in with pages (huge ones where the system has them) and, for
  * what lies on devices, page-locked once; and the plan of the copy, for as long as the state's tensors are where they
  * were. All zero is empty.
@@ -42,6 +51,8 @@ typedef struct ckpt__snapshot {
     ckpt__same copy;            /* from the one to the other */
     ckpt__host_copy *copies;    /* heap, owned: what it copies on the host; NULL: nothing */
     size_t copy_count, copy_capacity;
+    ckpt__device_copy *sent; /* heap, owned: what comes from devices; NULL: nothing */
+    size_t sent_count, sent_capacity;
     uint64_t version;        /* of the state that all this was made of */
     ckpt__state_index saved; /* owned: of the last take */
     /* while it is read */

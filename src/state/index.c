@@ -80,9 +80,10 @@ static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool w
 {
     ckpt__index *x = p->index;
     char device[CKPT_DEVICE_NAME_MAX];
+    ckpt__known known = {.begin = 0};
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
-        ckpt_status status = ckpt__state_check_now(s, b, err);
+        ckpt_status status = ckpt__state_check_now(s, b, &known, err);
         ckpt__storage *storage = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
         if (status < 0)
             return status;
@@ -150,9 +151,10 @@ ckpt_status ckpt__state_index_renew(const ckpt_state *state, const char *label, 
         return ckpt__state_index_take(state, false, label, saved, err);
     }
     bool moved = saved->version != state->version;
+    ckpt__known known = {.begin = 0};
     ckpt_status status = ckpt__state_check_bound(state, moved, true, err);
     for (size_t i = 0; status == CKPT_OK && (moved || saved->driver) && i < state->count; i++)
-        status = ckpt__state_check_now(state, &state->bindings[i], err);
+        status = ckpt__state_check_now(state, &state->bindings[i], &known, err);
     saved->version = state->version;
     ckpt__arena_free(saved->values);
     saved->values = NULL;

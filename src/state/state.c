@@ -117,12 +117,12 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b
     return CKPT_OK;
 }
 
-ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, ckpt_error *err)
+ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, ckpt__known *known, ckpt_error *err)
 {
     ckpt__binding now = *b;
     char was[CKPT_DEVICE_NAME_MAX], is[CKPT_DEVICE_NAME_MAX];
     if (!b->ours && b->data && b->span && b->memory.kind == CKPT_MEMORY_DEVICE) {
-        ckpt_status status = ckpt_device_query(b->data, (size_t)b->span, &now.memory, err);
+        ckpt_status status = ckpt__device_query(b->data, (size_t)b->span, &now.memory, known, err);
         if (status < 0)
             return ckpt__fail_tensor(err, status, b->name);
     }

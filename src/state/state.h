@@ -176,8 +176,9 @@ ckpt_status ckpt__hook_room(const ckpt__valued *value, uint64_t size, char **dat
 ckpt_status ckpt__hook_write(ckpt__valued *value, char **data, uint64_t *size, ckpt_error *err);
 /* Refuses memory that is split over allocations or not mapped, and ours that is not yet there. */
 ckpt_status ckpt__state_check_memory(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
-/* The same, and of the caller's device memory the driver is asked again: it may have been freed since it was bound. */
-ckpt_status ckpt__state_check_now(const ckpt_state *state, const ckpt__binding *b, ckpt_error *err);
+/* The same, and of the caller's device memory the driver is asked again: it may have been freed since it was bound. Once for all
+ * bindings in one allocation that follow each other: known is all zero at the first of them. */
+ckpt_status ckpt__state_check_now(const ckpt_state *state, const ckpt__binding *b, ckpt__known *known, ckpt_error *err);
 /* Zeroed memory on a device, and giving it back (NULL is fine). */
 ckpt_status ckpt__memory_new(ckpt_device device, uint64_t nbytes, void **data, ckpt_error *err);
 void ckpt__memory_release(ckpt_device device, void *data);
