@@ -23,7 +23,7 @@ typedef struct job {
     double seconds; /* that count, where that is less than the whole job; below 0: all of it does */
     ckpt_run *run;  /* of the asynchronous saves; NULL: none was asked for yet */
     int64_t step;
-    char *copy;     /* page-locked memory for all tensors; NULL: not made yet */
+    char *copy; /* page-locked memory for all tensors; NULL: not made yet */
 } job;
 
 static void die(const char *what, const ckpt_error *err)

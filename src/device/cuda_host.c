@@ -52,7 +52,8 @@ static bool lock_pages(size_t size, void **out, CUresult *result)
     if (l && (l->data = ckpt__pages_map(size, &l->mapped))) {
         /* A child would share the pages until one of the two writes, and a device goes on with those that it was given. */
         if (madvise(l->data, (size_t)l->mapped, MADV_DONTFORK) == 0)
-            *result = ckpt__cuda_get(NULL)->cuMemHostRegister_v2(l->data, (size_t)l->mapped, CU_MEMHOSTREGISTER_PORTABLE);
+            *result =
+                ckpt__cuda_get(NULL)->cuMemHostRegister_v2(l->data, (size_t)l->mapped, CU_MEMHOSTREGISTER_PORTABLE);
         else
             *result = CUDA_ERROR_NOT_SUPPORTED;
         if (*result == CUDA_SUCCESS) {

@@ -11,7 +11,7 @@ typedef struct place {
     ckpt_memory_kind kind; /* HOST, PINNED, DEVICE, MANAGED or UNMAPPED */
     int ordinal;           /* of the device, where the kind is DEVICE */
     bool mapped;
-    uintptr_t range; /* start of the allocation, or of the address reservation that it is mapped into */
+    uintptr_t range;   /* start of the allocation, or of the address reservation that it is mapped into */
     ckpt__known known; /* the one allocation that all of it lies in; all zero: there is no such, or nobody asked */
 } place;
 

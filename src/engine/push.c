@@ -425,7 +425,8 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
         ckpt__push_span *s = &spans[i];
         const unsigned char *here = buffer + (place_of(p, s) - begin);
         uint64_t reach = place_of(p, s) - begin + (s->end - s->begin);
-        while (status == CKPT_OK && have < reach) { /* what is read and checked at once is in the cache for the second */
+        while (status == CKPT_OK &&
+               have < reach) { /* what is read and checked at once is in the cache for the second */
             uint64_t n = bytes - have < TOGETHER ? bytes - have : TOGETHER;
             status = ckpt__source_read(p->want->source, e->file, begin + have, buffer + have, (size_t)n, err);
             have += n;
@@ -580,8 +581,8 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
 {
     pusher p = {0};
     ckpt_status status = open_pusher(&p, want, err);
-    if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads, p.list.unit_count, err)) ==
-                                   CKPT_OK) {
+    if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads,
+                                                               p.list.unit_count, err)) == CKPT_OK) {
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)
             status = tell(&p, err);

@@ -20,9 +20,9 @@ typedef struct ckpt__push_want {
     bool check;                    /* the CRC of each storage of which a byte is used is compared: all of it is read */
     bool look_only;                /* the same bytes are read and checked, and nothing is written */
     unsigned threads;              /* the calling one is among them; 0: it alone */
-    uint64_t range;                /* bytes of the source that one thread takes at a time; 0: CKPT__BLOCK, or CKPT__SLOT to devices */
-    unsigned char *done;           /* one a bond, a ckpt__copied, all zero before; NULL: not asked */
-    ckpt__convert_counts *counts;  /* one a bond; they grow by what conversions cost; NULL: not asked */
+    uint64_t range; /* bytes of the source that one thread takes at a time; 0: CKPT__BLOCK, or CKPT__SLOT to devices */
+    unsigned char *done;          /* one a bond, a ckpt__copied, all zero before; NULL: not asked */
+    ckpt__convert_counts *counts; /* one a bond; they grow by what conversions cost; NULL: not asked */
 } ckpt__push_want;
 
 /* Reads each byte that a bond is made of once, and no other but for holes of 64 KiB and, with check, the rest of a storage with a CRC.

@@ -48,15 +48,16 @@ ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source 
 typedef struct ckpt__push_devices {
     ckpt__lanes *lanes;     /* NULL: no target is on a device */
     ckpt__lane **by_number; /* heap, owned: of each device of the target's index; NULL for the host */
-    size_t wanted;          /* slots that it may make: two a thread, so that one is filled while the other is on its way */
-    pthread_mutex_t lock;   /* of all below */
-    pthread_cond_t given;   /* back, or made, or not */
+    size_t wanted; /* slots that it may make: two a thread, so that one is filled while the other is on its way */
+    pthread_mutex_t lock;       /* of all below */
+    pthread_cond_t given;       /* back, or made, or not */
     size_t begun, making, made; /* slots: [0, begun) are there, being made, or could not be made; how many are what */
     bool held[CKPT__RING];      /* by a thread; one that could not be made is for ever */
     uint64_t turn[CKPT__RING];  /* at which it was given back; 0: not yet */
     uint64_t turns;
-    ckpt_status status; /* of the one that could not be made, after which none is; the threads do with those that are there */
-    ckpt_error error;   /* why */
+    ckpt_status
+        status; /* of the one that could not be made, after which none is; the threads do with those that are there */
+    ckpt_error error; /* why */
 } ckpt__push_devices;
 
 /* One thread's: a slot that it fills. */

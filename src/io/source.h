@@ -37,7 +37,8 @@ typedef struct ckpt__file {
     bool used;      /* since the last search for a file to close; atomic */
     int pins;       /* reads under way; -1: closed; atomic */
     bool passes;    /* ckpt__source_pass with keep false: what was read leaves the page cache again */
-    uint64_t ahead; /* then: so many bytes behind those that are read are asked for at most, of all runs; 0: the system reads ahead */
+    uint64_t
+        ahead; /* then: so many bytes behind those that are read are asked for at most, of all runs; 0: the system reads ahead */
     ckpt__passing_run runs[CKPT__PASSING_RUNS];
     unsigned run_count, run_reads; /* how many of them there are; reads so far */
 } ckpt__file;
