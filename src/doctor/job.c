@@ -389,8 +389,8 @@ static bool is_frozen(const ckpt__examination *p, ckpt_str name)
     ckpt__buf_str(&master, "optimizer.");
     ckpt__buf_add(&master, name.data, name.size);
     ckpt__buf_str(&master, ".fp32");
-    const ckpt__hash *names = ckpt__reader_names(p->reader);
-    bool none_of_it = !master.failed && names && !ckpt__hash_get(names, master.data, master.size, &found);
+    bool none_of_it =
+        !master.failed && p->reader->by_name && !ckpt__hash_get(p->reader->by_name, master.data, master.size, &found);
     ckpt__buf_free(&master);
     return none_of_it;
 }

@@ -188,7 +188,8 @@ static ckpt_status open_source(ckpt__migration *m, ckpt_error *err)
     status = ckpt__migrate_join(m, err);
     if (status < 0)
         return status;
-    ckpt__reader_forget_names(m->reader);
+    ckpt__hash_free(m->reader->by_name); /* nobody looks for a name in it */
+    m->reader->by_name = NULL;
     /* What reading has left out of the values, no target can have. */
     bool added = ckpt__ledger_reach(&m->ledger, m->from->tensor_count) && ckpt__migration_begin_edits(m);
     m->ledger.read = m->from->tensor_count;

@@ -71,7 +71,13 @@ static ckpt_status join_parts(const ckpt__migration *m, const char *path, ckpt_r
     ckpt_status status = matched ? ckpt__shards_join(r->index, path, m->run_ranks, &m->options, matched, err)
                                  : ckpt__migration_no_memory(err);
     free(matched);
-    ckpt__reader_forget_names(r);
+    ckpt__hash_free(r->by_name);
+    r->by_name = status == CKPT_OK ? ckpt__hash_new(r->index->tensor_count) : NULL;
+    for (size_t i = 0; status == CKPT_OK && i < r->index->tensor_count; i++) {
+        const ckpt_str name = r->index->tensors[i].info.name;
+        if (!r->by_name || ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) < 0)
+            status = ckpt__migration_no_memory(err);
+    }
     return status;
 }
 

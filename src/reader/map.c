@@ -20,7 +20,6 @@ void ckpt__reader_parts_free(ckpt__reader_parts *parts, const ckpt__source *sour
     ckpt__lanes_close(&parts->lanes, NULL);
     for (size_t i = 0; i < parts->map_count; i++)
         ckpt__source_unmap(source, (uint32_t)i, parts->maps[i]);
-    ckpt__hash_free(parts->names);
     free(parts->maps);
     free(parts->numbers);
     free(parts->shares);

@@ -9,7 +9,6 @@
  * asked for, and a lock guards them. */
 struct ckpt__reader_parts {
     pthread_mutex_t lock; /* a reader may be shared by threads */
-    ckpt__hash *names;    /* owned: name -> number of the first tensor of that name. NULL before the first question */
     const void **maps;    /* heap, owned: one a file of the source: mapped, or NULL. NULL before the first
                                    * map */
     size_t map_count;     /* files; 0 before the first map */

@@ -40,32 +40,19 @@ static ckpt_status note_part(ckpt_reader *r, ckpt_error *err)
     return ckpt__fail_memory(err, "the findings", 0);
 }
 
-static void take_names(ckpt_reader *r)
+/* The table of names: the index's, or one that is made. */
+static ckpt_status name_all(ckpt_reader *r, ckpt_error *err)
 {
-    r->parts->names = r->index->by_name;
+    r->by_name = r->index->by_name;
     r->index->by_name = NULL; /* it is the reader's now */
-}
-
-static ckpt__hash *name_all(const ckpt__index *x)
-{
-    ckpt__hash *names = ckpt__hash_new(x->tensor_count);
-    bool good = names != NULL;
-    for (size_t i = 0; good && i < x->tensor_count; i++)
-        good = ckpt__hash_put(names, x->tensors[i].info.name.data, x->tensors[i].info.name.size, i, NULL) >= 0;
-    if (good)
-        return names;
-    ckpt__hash_free(names);
-    return NULL;
-}
-
-const ckpt__hash *ckpt__reader_names(const ckpt_reader *r)
-{
-    pthread_mutex_lock(&r->parts->lock);
-    if (!r->parts->names)
-        r->parts->names = name_all(r->index);
-    const ckpt__hash *names = r->parts->names;
-    pthread_mutex_unlock(&r->parts->lock);
-    return names;
+    if (r->by_name)
+        return CKPT_OK;
+    bool good = (r->by_name = ckpt__hash_new(r->index->tensor_count)) != NULL;
+    for (size_t i = 0; good && i < r->index->tensor_count; i++) {
+        const ckpt_str name = r->index->tensors[i].info.name;
+        good = ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) >= 0;
+    }
+    return good ? CKPT_OK : ckpt__fail_memory(err, r->path, 0);
 }
 
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
@@ -101,7 +88,7 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         !(r->index->parts_given = calloc(r->index->storage_count + 1, sizeof *r->index->parts_given)))
         status = ckpt__fail_memory(err, path, r->index->storage_count);
     if (status == CKPT_OK)
-        take_names(r);
+        status = name_all(r, err);
     if (status < 0) {
         if (err && err->object[0] == '\0')
             ckpt__error_object(err, path);
@@ -125,13 +112,14 @@ ckpt_status ckpt__reader_of(const char *path, ckpt__source *source, ckpt__index 
     }
     r->source = source;
     r->index = index;
-    if (!(r->path = strdup(path)) || !(r->parts = ckpt__reader_parts_new())) {
+    ckpt_status status = (r->path = strdup(path)) && (r->parts = ckpt__reader_parts_new())
+                             ? name_all(r, err)
+                             : ckpt__fail_memory(err, path, 0);
+    if (status < 0)
         ckpt_reader_close(r);
-        return ckpt__fail_memory(err, path, 0);
-    }
-    take_names(r);
-    *out = r;
-    return CKPT_OK;
+    else
+        *out = r;
+    return status;
 }
 
 static ckpt_status open_again(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
@@ -168,8 +156,8 @@ ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *opt
 
 void ckpt__reader_forget_names(ckpt_reader *r)
 {
-    ckpt__hash_free(r->parts->names);
-    r->parts->names = NULL;
+    ckpt__hash_free(r->by_name);
+    r->by_name = NULL;
 }
 
 void ckpt_reader_close(ckpt_reader *r)
@@ -177,6 +165,7 @@ void ckpt_reader_close(ckpt_reader *r)
     if (!r)
         return;
     ckpt__reader_parts_free(r->parts, r->source);
+    ckpt__hash_free(r->by_name);
     ckpt__index_free(r->index);
     ckpt__source_close(r->source);
     free(r->path);
@@ -220,10 +209,7 @@ ckpt_status ckpt_reader_find(const ckpt_reader *r, const char *name, size_t name
 {
     if (!r || (!name && name_size))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_reader_find", "a NULL %s", r ? "name" : "reader");
-    const ckpt__hash *names = ckpt__reader_names(r);
-    if (!names)
-        return ckpt__fail_memory(err, r->path, 0);
-    if (ckpt__hash_get(names, name, name_size, i))
+    if (ckpt__hash_get(r->by_name, name, name_size, i))
         return CKPT_OK;
     char shown[200];
     snprintf(shown, sizeof shown, "%.*s", (int)(name_size < sizeof shown ? name_size : sizeof shown), name);

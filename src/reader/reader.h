@@ -12,6 +12,7 @@ struct ckpt_reader {
     char *path;           /* heap: as it was opened */
     ckpt__source *source; /* the open files */
     ckpt__index *index;   /* its by_name is NULL: the table is the reader's */
+    ckpt__hash *by_name;  /* name -> number of the first tensor of that name; NULL: forgotten */
     ckpt__reader_parts *parts;
 };
 
@@ -23,9 +24,7 @@ ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *opt
 ckpt_status ckpt__reader_of(const char *path, ckpt__source *source, ckpt__index *index, ckpt_reader **out,
                             ckpt_error *err);
 
-/* Name -> number of the first tensor of that name: made when it is first asked for. NULL: no memory. */
-const ckpt__hash *ckpt__reader_names(const ckpt_reader *reader);
-/* Gives that table back, where the format has made one: for whoever looks for no name. No other thread has the reader. */
+/* Gives the table of names back, for whoever asks for no tensor by its name. */
 void ckpt__reader_forget_names(ckpt_reader *reader);
 
 /* ckpt_reader_crc32; where check is false, what the file keeps of CRCs is not compared. */

@@ -330,15 +330,13 @@ static void put_numbers(ckpt__restorer *r, const ckpt__target_state *side)
  * say so, and is taken back where it was not done. */
 static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
-    char to[CKPT_DEVICE_NAME_MAX] = "";
-    ckpt_device last = {CKPT_DEVICE_NONE, -1}; /* whose name `to` is */
+    char to[CKPT_DEVICE_NAME_MAX];
     side->foreseen = ckpt_report_count(side->report);
     for (size_t i = 0; i < side->state->count; i++) {
         const ckpt__binding *b = &side->state->bindings[i];
         const ckpt__item *item = &side->items[i];
         const ckpt_tensor_info *t = item->tensor == SIZE_MAX ? NULL : &r->reader->index->tensors[item->tensor].info;
-        if (!*to || !ckpt_device_equal(item->target, last))
-            ckpt_device_name(last = item->target, to);
+        ckpt_device_name(item->target, to);
         bool ok = ckpt__report_use(side->report, item->target, b->role, b->nbytes);
         if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
             ok = ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "moved", b->name.data, NULL, "from %s to %s",
