@@ -200,7 +200,8 @@ static void once(char *const *words, size_t count, cost *costs)
     costs[LIST] = command((char *[]){inspect, "list", file, NULL});
     costs[LIST_JSON] = command((char *[]){inspect, "list", "--json", file, NULL});
     costs[SHOW] = command((char *[]){inspect, "show", file, NULL});
-    costs[MIGRATE] = command((char *[]){migrate, "--force", "--no-sync", "-q", "--lossy", "--to", "torch", file, target, NULL});
+    costs[MIGRATE] =
+        command((char *[]){migrate, "--force", "--no-sync", "-q", "--lossy", "--to", "torch", file, target, NULL});
     unlink(file);
     unlink(target);
 }
