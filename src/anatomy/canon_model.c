@@ -134,6 +134,10 @@ ckpt_status ckpt__canon_name_buf(ckpt__builder *b, ckpt_str raw, int strip, ckpt
 static ckpt_status param_name(ckpt__builder *b, const ckpt_map *map, ckpt_str raw, int strip, ckpt_str *out)
 {
     ckpt__buf name = {0};
+    if (!map && strip == 0 && raw.size) {
+        *out = raw;
+        return CKPT_OK;
+    }
     ckpt_status s = name_by(b, map, raw, strip, &name);
     if (s == CKPT_OK) {
         if (name.size && name.size <= raw.size && memcmp(raw.data + raw.size - name.size, name.data, name.size) == 0)

@@ -55,7 +55,12 @@ static ckpt_status choose_strip(ckpt__builder *b, int *out)
     ckpt__buf names[2] = {{0}};
     ckpt_status s = CKPT_OK;
     *out = 0;
-    for (size_t i = 0; b->wanted && i < b->index->tensor_count && s == CKPT_OK; i++)
+    bool all = b->wanted != NULL; /* as they are: no stripping finds more */
+    for (size_t i = 0; all && i < b->index->tensor_count && s == CKPT_OK; i++) {
+        s = ckpt__canon_name_buf(b, b->index->tensors[i].info.name, 0, &names[0]);
+        all = s == CKPT_OK && ckpt__hash_get(b->wanted, names[0].data, names[0].size, NULL);
+    }
+    for (size_t i = 0; b->wanted && !all && i < b->index->tensor_count && s == CKPT_OK; i++)
         s = match_strips(b, b->index->tensors[i].info.name, names, matched);
     for (int strip = 1; strip < 3; strip++)
         if (matched[strip] > matched[*out])

@@ -170,6 +170,10 @@ void ckpt__hash_free(ckpt__hash *h);
  * -1: no memory. */
 int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_t *existing);
 bool ckpt__hash_get(const ckpt__hash *h, const char *key, size_t n, size_t *value);
+/* The key that was put last is not there any more. None has been taken back since. */
+void ckpt__hash_take_back(ckpt__hash *h);
+/* Room for so many more keys. False: no memory for it now, and nothing is lost. */
+bool ckpt__hash_expect(ckpt__hash *h, size_t more);
 
 /* ---- numbers, independent of the locale */
 enum { CKPT__DOUBLE_MAX = 32 };

@@ -9,19 +9,27 @@
 #include <time.h>
 
 typedef struct entry {
-    const char *key;    /* borrowed from whoever put it */
-    size_t size, value; /* bytes of the key; what the key stands for */
-    uint64_t hash;
+    const char *key; /* borrowed from whoever put it */
+    size_t value;    /* what the key stands for */
+    uint32_t size;   /* bytes of the key */
+    uint32_t low;    /* half of the hash; its slot has the other */
 } entry;
 
 /* A slot is 64 bits: the upper 32 of the hash, and the entry's number + 1 in the lower 32. The key with hash 0x1234567800000005
- * that came third is slot 5 & mask, and the slot holds 0x1234567800000003. */
+ * that came third is slot 5 & mask, and the slot holds 0x1234567800000003.
+ *
+ * Many tables are asked for all their keys in the order in which these were put. Where the last two answers were neighbours the
+ * entry behind them is looked at first: then neither a hash is made nor a slot looked for. */
 struct ckpt__hash {
     uint64_t *slots; /* heap, mask + 1 of them, a power of two; 0: free */
     size_t mask;
     entry *entries;         /* heap, in the order in which they came */
     size_t count, capacity; /* of entries */
     uint64_t k0, k1;        /* the key of SipHash, random for each table */
+    size_t *guess; /* &own: the entry that may be asked for next, or past the last: no guess. Threads that share a
+                                   * table read and write it atomically; it makes a lookup quick and never another one */
+    size_t *last;  /* &own + 1: the entry behind the last answer */
+    size_t own[2];
 };
 
 enum { FEWEST = 16 };
@@ -81,17 +89,19 @@ static bool make_room(ckpt__hash *h, size_t slots)
         return false;
     }
     ckpt__touch(fresh, slots * sizeof *fresh);
+    for (size_t i = 0; h->slots && i <= h->mask; i++) {
+        if (!h->slots[i])
+            continue;
+        size_t j = entries[(h->slots[i] & NUMBER) - 1].low & (slots - 1);
+        while (fresh[j])
+            j = (j + 1) & (slots - 1);
+        fresh[j] = h->slots[i];
+    }
     free(h->slots);
     h->slots = fresh;
     h->mask = slots - 1;
     h->entries = entries;
     h->capacity = capacity;
-    for (size_t i = 0; i < h->count; i++) {
-        size_t j = (size_t)entries[i].hash & h->mask;
-        while (fresh[j])
-            j = (j + 1) & h->mask;
-        fresh[j] = (entries[i].hash & ~NUMBER) | (i + 1);
-    }
     return true;
 }
 
@@ -116,7 +126,17 @@ ckpt__hash *ckpt__hash_new(size_t expected)
     }
     h->k0 = seed[0];
     h->k1 = seed[1];
+    h->guess = h->own;
+    h->last = h->own + 1;
     return h;
+}
+
+bool ckpt__hash_expect(ckpt__hash *h, size_t more)
+{
+    size_t slots = h->mask + 1;
+    while (slots <= NUMBER && slots - slots / 3 < h->count + more)
+        slots *= 2;
+    return slots == h->mask + 1 || make_room(h, slots);
 }
 
 void ckpt__hash_free(ckpt__hash *h)
@@ -136,7 +156,7 @@ static uint64_t *find(const ckpt__hash *h, const char *key, size_t n, uint64_t h
         if ((s ^ hash) & ~NUMBER)
             continue;
         entry *e = &h->entries[(s & NUMBER) - 1];
-        if (e->hash == hash && e->size == n && memcmp(e->key, key, n) == 0) {
+        if (e->low == (uint32_t)hash && e->size == n && memcmp(e->key, key, n) == 0) {
             *found = e;
             return &h->slots[i];
         }
@@ -149,6 +169,8 @@ int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_
 {
     uint64_t hash = sip(h, key, n);
     entry *e;
+    if (n > UINT32_MAX)
+        return -1;
     uint64_t *slot = find(h, key, n, hash, &e);
     if (e) {
         if (existing)
@@ -160,15 +182,41 @@ int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_
             return -1;
         slot = find(h, key, n, hash, &e);
     }
-    h->entries[h->count++] = (entry){key, n, value, hash};
+    h->entries[h->count++] = (entry){key, value, (uint32_t)n, (uint32_t)hash};
     *slot = (hash & ~NUMBER) | h->count;
     return 1;
 }
 
+/* Nothing was put behind it, so no other key was led past its slot. */
+void ckpt__hash_take_back(ckpt__hash *h)
+{
+    size_t i = h->entries[h->count - 1].low & h->mask;
+    while ((h->slots[i] & NUMBER) != h->count)
+        i = (i + 1) & h->mask;
+    h->slots[i] = 0;
+    h->count--;
+}
+
+static bool is_key(const entry *e, const char *key, size_t n)
+{
+    return e->size == n && memcmp(e->key, key, n) == 0;
+}
+
 bool ckpt__hash_get(const ckpt__hash *h, const char *key, size_t n, size_t *value)
 {
-    entry *e;
-    find(h, key, n, sip(h, key, n), &e);
+    if (h->count == 0)
+        return false;
+    size_t guess = __atomic_load_n(h->guess, __ATOMIC_RELAXED);
+    entry *e = guess < h->count ? &h->entries[guess] : NULL;
+    if (e && is_key(e, key, n))
+        __atomic_store_n(h->guess, guess + 1, __ATOMIC_RELAXED);
+    else {
+        find(h, key, n, sip(h, key, n), &e);
+        size_t at = e ? (size_t)(e - h->entries) : SIZE_MAX - 1;
+        bool behind = at == __atomic_load_n(h->last, __ATOMIC_RELAXED);
+        __atomic_store_n(h->last, at + 1, __ATOMIC_RELAXED);
+        __atomic_store_n(h->guess, behind ? at + 1 : SIZE_MAX, __ATOMIC_RELAXED);
+    }
     if (e && value)
         *value = e->value;
     return e != NULL;

@@ -116,11 +116,14 @@ static size_t first_param(const struct placing *p)
 
 static ckpt_status find_params(struct placing *p)
 {
-    ckpt__hash *names = ckpt__hash_new(p->n);
+    bool any = false; /* asks for a parameter */
+    for (size_t i = 0; i < p->n && !any; i++)
+        any = p->subjects[i].param.data != NULL;
+    ckpt__hash *names = ckpt__hash_new(any ? p->n : 0);
     if (!names)
         return ckpt__fail_memory(p->err, "tensor names", p->n);
     ckpt_status s = CKPT_OK;
-    for (size_t i = 0; i < p->n && s == CKPT_OK; i++)
+    for (size_t i = 0; i < p->n && any && s == CKPT_OK; i++)
         if (p->subjects[i].name.data &&
             ckpt__hash_put(names, p->subjects[i].name.data, p->subjects[i].name.size, i, NULL) < 0)
             s = ckpt__fail_memory(p->err, "tensor names", p->n);

@@ -48,7 +48,7 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p
 {
     const ckpt_state *s = side->state;
     size_t n = s->count + 1;
-    ckpt__hash *groups = ckpt__hash_new(s->count);
+    ckpt__hash *groups = ckpt__hash_new(side->canon->group_count ? s->count : 0);
     p->subjects = calloc(n, sizeof *p->subjects);
     p->dtypes = calloc(n, sizeof *p->dtypes);
     p->kinds = calloc(n, sizeof *p->kinds);

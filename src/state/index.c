@@ -22,13 +22,13 @@ static ckpt_status add_tensor(ckpt__index *x, const ckpt__binding *b, ckpt_str n
 /* The group of each parameter, for the tensors that are or belong to one. */
 static ckpt_status put_groups(ckpt__index *x, const ckpt_state *s, ckpt_error *err)
 {
-    ckpt__hash *h = ckpt__hash_new(s->count);
-    ckpt_status status = h ? CKPT_OK : ckpt__fail_memory(err, "groups", 0);
+    ckpt__hash *h = s->group_count ? ckpt__hash_new(s->count) : NULL;
+    ckpt_status status = h || !s->group_count ? CKPT_OK : ckpt__fail_memory(err, "groups", 0);
     for (size_t g = 0; status == CKPT_OK && g < s->group_count; g++)
         for (size_t i = 0; i < s->groups[g].param_count; i++)
             if (ckpt__hash_put(h, s->groups[g].params[i].data, s->groups[g].params[i].size, g, NULL) < 0)
                 status = ckpt__fail_memory(err, "groups", 0);
-    for (size_t i = 0; status == CKPT_OK && i < x->tensor_count; i++) {
+    for (size_t i = 0; status == CKPT_OK && h && i < x->tensor_count; i++) {
         ckpt_tensor_info *t = &x->tensors[i].info;
         ckpt_str owner = t->param.data ? t->param : t->name;
         size_t g;
@@ -81,8 +81,13 @@ static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool w
     ckpt__index *x = p->index;
     char device[CKPT_DEVICE_NAME_MAX];
     ckpt__known known = {.begin = 0};
+    ckpt_device last = {CKPT_DEVICE_NONE, -1};
+    ckpt_str tag = {NULL, 0}; /* of `last` */
+    if (!ckpt__index_reserve(x, s->count + s->value_count, s->count + s->alias_count + s->value_count))
+        return ckpt__fail_memory(err, "state", s->count * sizeof *x->tensors);
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
+        const ckpt_device where = ckpt__memory_device(&b->memory);
         ckpt_status status = ckpt__state_check_now(s, b, &known, err);
         ckpt__storage *storage = status == CKPT_OK ? ckpt__index_add_storage(x) : NULL;
         if (status < 0)
@@ -92,10 +97,14 @@ static ckpt_status build_index(ckpt__state_index *p, const ckpt_state *s, bool w
         p->driver |= !b->ours && b->memory.kind == CKPT_MEMORY_DEVICE;
         storage->name = b->name;
         storage->extent.size = b->nbytes;
-        ckpt_device_name(ckpt__memory_device(&b->memory), device);
-        storage->device = ckpt__arena_str(x->arena, device, strlen(device));
-        if (!storage->device.data)
-            return ckpt__fail_memory(err, b->name.data, 0);
+        if (!tag.data || !ckpt_device_equal(where, last)) {
+            ckpt_device_name(where, device);
+            tag = ckpt__arena_str(x->arena, device, strlen(device));
+            if (!tag.data)
+                return ckpt__fail_memory(err, b->name.data, 0);
+            last = where;
+        }
+        storage->device = tag;
         if ((status = add_tensor(x, b, b->name, i, err)) < 0)
             return status;
     }

@@ -1,24 +1,33 @@
-/* state/overlap.c - do two bound tensors share bytes? Contiguous tensors are kept in a search tree (libc's tsearch) in
- * which intervals that overlap compare as equal, so a million binds stay cheap. Strided ones, which may interleave
- * without touching, are compared byte by byte with what lies in their range. */
+/* state/overlap.c - do two bound tensors share bytes? Contiguous tensors are kept in sorted runs, so a million binds stay cheap, and
+ * cheapest in the order of the memory. Strided ones, which may interleave without touching, are compared byte by byte with what
+ * lies in their range. */
 #include "state/state.h"
 
-#include <search.h>
 #include <stdlib.h>
 
-/* A node's payload in the search tree: the bytes of one contiguous binding. */
+/* The bytes of one contiguous binding. */
 typedef struct interval {
     size_t arena; /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
     uintptr_t begin, end; /* first byte, and past the last: addresses, or offsets into the arena */
-    size_t binding;       /* its number in the state */
+    size_t binding;       /* its number in the state; GONE: it has moved away */
 } interval;
 
+enum { MOST_RUNS = 64, FEW = 64 };
+static const size_t GONE = SIZE_MAX;
+
 /* Where all bound tensors are. A tensor a at bytes 0..47 and a tensor b at bytes 48..95 of one buffer are two
- * intervals, [0, 48) and [48, 96). A third tensor at bytes 40..59 compares as equal to a or to b, so the tree finds one
- * of them, and the bind is refused. A strided tensor is not in the tree, for tensors may lie in its gaps. */
+ * intervals, [0, 48) and [48, 96). A third tensor at bytes 40..59 meets a or b, one of them is found, and the bind is
+ * refused. A strided tensor is in no run, for tensors may lie in its gaps.
+ *
+ * The intervals of a run are sorted, and no two of them meet. What lies behind the last interval goes behind it, anything else begins
+ * a run; runs of which the later is not smaller than the one before become one. So there are few, and each of them is searched: 5, 6,
+ * 7, 2 and 9 are the runs {5, 6, 7} and {2, 9}, and with 1 they are {1, 2, 5, 6, 7, 9}. */
 struct ckpt__span {
-    void *tree;      /* of intervals, heap, owned: contiguous tensors, no two of which overlap; NULL:
-                                   * none */
+    interval *items; /* heap, owned: the runs, one behind the other */
+    size_t count, capacity;
+    size_t gone;              /* of the items: those that have moved away */
+    size_t starts[MOST_RUNS]; /* of the runs, ascending */
+    size_t run_count;
     size_t *strided; /* heap, owned: numbers of strided bindings; NULL: none */
     size_t strided_count, strided_capacity;
 };
@@ -27,17 +36,100 @@ void ckpt__spans_free(ckpt__span *s)
 {
     if (!s)
         return;
-    tdestroy(s->tree, free);
+    free(s->items);
     free(s->strided);
     free(s);
 }
 
-static int by_place(const void *a, const void *b)
+/* Does p lie before q, all of it? */
+static bool is_before(const interval *p, const interval *q)
 {
-    const interval *p = a, *q = b;
-    if (p->arena != q->arena)
-        return p->arena < q->arena ? -1 : 1;
-    return p->end <= q->begin ? -1 : p->begin >= q->end;
+    return p->arena != q->arena ? p->arena < q->arena : p->end <= q->begin;
+}
+
+/* One that meets x; NULL: none does. */
+static interval *find(const ckpt__span *s, const interval *x)
+{
+    for (size_t r = 0; r < s->run_count; r++) {
+        size_t first = s->starts[r], end = r + 1 < s->run_count ? s->starts[r + 1] : s->count, behind = end;
+        if (first < end && is_before(&s->items[end - 1], x)) /* the commonest case: they are bound in order */
+            continue;
+        while (first < behind) {
+            const size_t middle = first + (behind - first) / 2;
+            if (is_before(&s->items[middle], x))
+                first = middle + 1;
+            else
+                behind = middle;
+        }
+        for (; first < end && !is_before(x, &s->items[first]); first++)
+            if (s->items[first].binding != GONE)
+                return &s->items[first];
+    }
+    return NULL;
+}
+
+/* Takes those that are gone out of the items [first, end); how many remain. */
+static size_t drop_gone(ckpt__span *s, size_t first, size_t end)
+{
+    size_t kept = first;
+    for (size_t i = first; i < end; i++)
+        if (s->items[i].binding != GONE)
+            s->items[kept++] = s->items[i];
+    s->gone -= end - kept;
+    return kept - first;
+}
+
+static void drop_all_gone(ckpt__span *s)
+{
+    size_t kept = 0, runs = 0;
+    for (size_t r = 0; r < s->run_count; r++) {
+        size_t first = s->starts[r], end = r + 1 < s->run_count ? s->starts[r + 1] : s->count,
+               n = drop_gone(s, first, end);
+        memmove(s->items + kept, s->items + first, n * sizeof *s->items);
+        if (n)
+            s->starts[runs++] = kept;
+        kept += n;
+    }
+    s->run_count = runs;
+    s->count = kept;
+}
+
+/* The last two runs become one. False: no memory, and they are as they were. */
+static bool merge(ckpt__span *s)
+{
+    size_t first = s->starts[s->run_count - 2], second = s->starts[s->run_count - 1];
+    interval *late = malloc((s->count - second) * sizeof *late);
+    if (!late)
+        return false;
+    size_t m = drop_gone(s, second, s->count), n;
+    memcpy(late, s->items + second, m * sizeof *late);
+    n = drop_gone(s, first, second);
+    s->count = first + n + m;
+    s->run_count--;
+    for (size_t at = s->count; m > 0;) {
+        bool early = n > 0 && is_before(&late[m - 1], &s->items[first + n - 1]);
+        s->items[--at] = early ? s->items[first + --n] : late[--m];
+    }
+    free(late);
+    return true;
+}
+
+/* It meets none. False: no memory. */
+static bool put(ckpt__span *s, const interval *x)
+{
+    if (s->gone > FEW && s->gone > s->count / 2)
+        drop_all_gone(s);
+    bool behind = s->run_count && s->count && is_before(&s->items[s->count - 1], x);
+    if ((!behind && s->run_count == MOST_RUNS) || !ckpt__grow(&s->items, &s->capacity, s->count + 1, sizeof *s->items))
+        return false;
+    if (!behind)
+        s->starts[s->run_count++] = s->count;
+    s->items[s->count++] = *x;
+    while (s->run_count > 1 &&
+           s->count - s->starts[s->run_count - 1] >= s->starts[s->run_count - 1] - s->starts[s->run_count - 2])
+        if (!merge(s))
+            break;
+    return true;
 }
 
 static interval interval_of(const ckpt_state *state, size_t i)
@@ -105,7 +197,7 @@ static ckpt_status add_strided(ckpt_state *state, size_t binding, ckpt_error *er
     ckpt__span *s = state->spans;
     interval x = interval_of(state, binding);
     ckpt_status status = CKPT_OK;
-    if (tfind(&x, &s->tree, by_place)) /* something contiguous lies in its range: which, and does it touch? */
+    if (find(s, &x)) /* something contiguous lies in its range: which, and does it touch? */
         for (size_t i = 0; status == CKPT_OK && i < state->count; i++)
             if (i != binding && state->bindings[i].data && state->bindings[i].span)
                 status = compare(state, binding, i, err);
@@ -119,18 +211,10 @@ static ckpt_status add_strided(ckpt_state *state, size_t binding, ckpt_error *er
 
 static ckpt_status add_contiguous(ckpt_state *state, size_t binding, ckpt_error *err)
 {
-    interval *x = malloc(sizeof *x), **found;
-    if (!x)
-        return ckpt__fail_memory(err, "overlap check", sizeof *x);
-    *x = interval_of(state, binding);
-    if (!(found = tsearch(x, &state->spans->tree, by_place))) {
-        free(x);
-        return ckpt__fail_memory(err, "overlap check", 0);
-    }
-    if (*found == x)
-        return CKPT_OK;
-    free(x);
-    return refuse(state, binding, (*found)->binding, err);
+    const interval x = interval_of(state, binding), *found = find(state->spans, &x);
+    if (found)
+        return refuse(state, binding, found->binding, err);
+    return put(state->spans, &x) ? CKPT_OK : ckpt__fail_memory(err, "overlap check", sizeof x);
 }
 
 static bool has_place(const ckpt__binding *b)
@@ -145,14 +229,13 @@ static ckpt_status add(ckpt_state *state, size_t binding, ckpt_error *err)
         return CKPT_OK;
     if (!state->spans && !(state->spans = calloc(1, sizeof *state->spans)))
         return ckpt__fail_memory(err, "overlap check", 0);
-    ckpt__strided it;
-    start(&it, b);
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < state->spans->strided_count; i++)
         status = compare(state, binding, state->spans->strided[i], err);
     if (status < 0)
         return status;
-    return ckpt__strided_is_contiguous(&it) ? add_contiguous(state, binding, err) : add_strided(state, binding, err);
+    bool gaps = b->span != b->nbytes; /* each element has a place of its own (shape_of in state.c) */
+    return gaps ? add_strided(state, binding, err) : add_contiguous(state, binding, err);
 }
 
 /* Forgets where everything lies; the next bind looks again. */
@@ -195,12 +278,12 @@ static void take_out(ckpt_state *state, size_t binding)
             memmove(s->strided + i, s->strided + i + 1, (--s->strided_count - i) * sizeof *s->strided);
             return;
         }
-    interval x = interval_of(state, binding), **found = tfind(&x, &s->tree, by_place);
-    if (!found || (*found)->binding != binding)
+    const interval x = interval_of(state, binding);
+    interval *found = find(s, &x);
+    if (!found || found->binding != binding)
         return;
-    interval *own = *found;
-    tdelete(own, &s->tree, by_place);
-    free(own);
+    found->binding = GONE;
+    s->gone++;
 }
 
 static void put_place(ckpt__binding *b, const ckpt__place_of *place)

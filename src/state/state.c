@@ -119,9 +119,11 @@ ckpt_status ckpt__state_check_memory(const ckpt_state *s, const ckpt__binding *b
 
 ckpt_status ckpt__state_check_now(const ckpt_state *s, const ckpt__binding *b, ckpt__known *known, ckpt_error *err)
 {
+    if (b->memory.kind != CKPT_MEMORY_DEVICE)
+        return ckpt__state_check_memory(s, b, err);
     ckpt__binding now = *b;
     char was[CKPT_DEVICE_NAME_MAX], is[CKPT_DEVICE_NAME_MAX];
-    if (!b->ours && b->data && b->span && b->memory.kind == CKPT_MEMORY_DEVICE) {
+    if (!b->ours && b->data && b->span) {
         ckpt_status status = ckpt__device_query(b->data, (size_t)b->span, &now.memory, known, err);
         if (status < 0)
             return ckpt__fail_tensor(err, status, b->name);
@@ -166,20 +168,26 @@ static ckpt_status name_of(ckpt_state *s, const ckpt_tensor_desc *d, const place
 {
     const char *key = d->state_key ? d->state_key : d->role < CKPT__ROLE_COUNT ? default_keys[d->role] : NULL;
     const char *what = d->name ? d->name : d->param ? d->param : "tensor";
-    ckpt__buf text = {0};
+    const ckpt_str param = ckpt__s(d->param), dot = {".", 1};
     if (d->name)
-        ckpt__buf_str(&text, d->name);
+        b->name = ckpt__arena_str(s->memory, d->name, strlen(d->name));
     else if (d->role == CKPT_ROLE_EMA && d->param)
-        ckpt__buf_printf(&text, "%s.%s", at->average ? at->average : "ema", d->param);
+        b->name = ckpt__arena_join(s->memory, ckpt__s(at->average ? at->average : "ema"), dot, param);
     else if (!d->param || !key)
         return ckpt__fail(err, CKPT_E_ARGUMENT, what, "a tensor needs a name, or a param and a role with a state_key");
-    else
-        ckpt__buf_printf(&text, "optimizer.%s.%s", d->param, key);
-    b->name = ckpt__arena_str(s->memory, text.data ? text.data : "", text.size);
-    bool failed = text.failed || !b->name.data;
-    ckpt__buf_free(&text);
+    else {
+        ckpt__buf text = {0};
+        ckpt__buf_str(&text, "optimizer.");
+        ckpt__buf_add(&text, param.data, param.size);
+        ckpt__buf_char(&text, '.');
+        ckpt__buf_str(&text, key);
+        if (!text.failed)
+            b->name = ckpt__arena_str(s->memory, text.data, text.size);
+        ckpt__buf_free(&text);
+    }
+    bool failed = !b->name.data;
     if (d->param) {
-        b->param = ckpt__arena_str(s->memory, d->param, strlen(d->param));
+        b->param = ckpt__arena_str(s->memory, param.data, param.size);
         failed |= !b->param.data;
     }
     if (key && ckpt_role_is_optimizer(d->role)) {
@@ -292,12 +300,13 @@ static ckpt_status bind(ckpt_state *s, const ckpt_tensor_desc *d, const place *a
         return ckpt__fail(err, CKPT_E_LIMIT, b.name.data, "a state holds at most %d tensors", CKPT__ALIAS_BASE);
     if (!ckpt__grow(&s->bindings, &s->capacity, s->count + 1, sizeof *s->bindings))
         return ckpt__fail_memory(err, b.name.data, 0);
-    size_t existing;
-    if (ckpt__hash_get(s->names, b.name.data, b.name.size, &existing))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, b.name.data, "this name is bound already");
-    s->bindings[s->count] = b;
-    if ((status = ckpt__spans_add(s, s->count, err)) < 0 || (status = add_name(s, b.name, s->count, err)) < 0)
+    if ((status = add_name(s, b.name, s->count, err)) < 0)
         return status;
+    s->bindings[s->count] = b;
+    if ((status = ckpt__spans_add(s, s->count, err)) < 0) {
+        ckpt__hash_take_back(s->names);
+        return status;
+    }
     s->count++;
     ckpt__state_changed(s);
     return CKPT_OK;
@@ -354,6 +363,11 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
         status = open_arena(s, a, &at, err);
     if (status < 0)
         return status;
+    if (n <= CKPT__ALIAS_BASE &&
+        !(ckpt__hash_expect(s->names, n) && ckpt__grow(&s->bindings, &s->capacity, s->count + n, sizeof *s->bindings)))
+        return ckpt__fail_memory(err, "ckpt_state_arena", n * sizeof *s->bindings);
+    if (n <= CKPT__ALIAS_BASE && n)
+        ckpt__touch(s->bindings + s->count, n * sizeof *s->bindings);
     for (size_t i = 0; i < n; i++) {
         const ckpt_arena_entry *e = &entries[i];
         bool of_param = ckpt_role_is_optimizer(a->role) || a->role == CKPT_ROLE_EMA;

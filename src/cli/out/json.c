@@ -29,7 +29,7 @@ size_t json_decode(const char *data, size_t size, uint32_t *code)
 
 static void put_string(FILE *f, const char *data, size_t size)
 {
-    putc('"', f);
+    putc_unlocked('"', f);
     for (size_t i = 0; i < size;) {
         uint32_t c = 0;
         size_t plain = 0; /* bytes that stand for themselves */
@@ -37,7 +37,7 @@ static void put_string(FILE *f, const char *data, size_t size)
                data[i + plain] != '\\')
             plain++;
         if (plain > 0) {
-            fwrite(data + i, 1, plain, f);
+            fwrite_unlocked(data + i, 1, plain, f);
             i += plain;
             continue;
         }
@@ -50,50 +50,95 @@ static void put_string(FILE *f, const char *data, size_t size)
         if (c == '"' || c == '\\')
             fprintf(f, "\\%c", (int)c);
         else if (c == '\n')
-            fputs("\\n", f);
+            fputs_unlocked("\\n", f);
         else if (c == '\t')
-            fputs("\\t", f);
+            fputs_unlocked("\\t", f);
         else if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0xd800 && c < 0xe000))
             fprintf(f, "\\u%04" PRIx32, c);
         else
-            fwrite(data + i, 1, n, f);
+            fwrite_unlocked(data + i, 1, n, f);
         i += n;
     }
-    putc('"', f);
+    putc_unlocked('"', f);
 }
 
-/* What stands before a value or key: the comma and the line break. */
-static void separate(json_out *j)
+enum { SEPARATOR = 4 }; /* bytes at most */
+
+/* What stands before a value or key: the comma and the line break. Returns the end of what was put at `to`. */
+static char *separator(json_out *j, char *to)
 {
     if (j->depth > 0) {
         if (!j->empty)
-            putc(',', j->file);
+            *to++ = ',';
         if (j->depth <= 2)
-            fputs(j->depth == 1 ? "\n " : "\n  ", j->file);
-        else if (!j->empty)
-            putc(' ', j->file);
+            *to++ = '\n';
+        if (j->depth <= 2 || !j->empty)
+            *to++ = ' ';
+        if (j->depth == 2)
+            *to++ = ' ';
     }
     j->empty = false;
+    return to;
+}
+
+static void put(json_out *j, const char *text, const char *end)
+{
+    fwrite_unlocked(text, 1, (size_t)(end - text), j->file);
+}
+
+static void separate(json_out *j)
+{
+    char text[SEPARATOR];
+    put(j, text, separator(j, text));
 }
 
 void json_key(json_out *j, const char *key, size_t size)
 {
     separate(j);
     put_string(j->file, key, size);
-    fputs(": ", j->file);
+    fputs_unlocked(": ", j->file);
     j->keyed = true;
 }
 
 static void begin(json_out *j, const char *key)
 {
+    enum { KEY = 64 }; /* of nearly all: they are put with what stands around them, at once */
+    char text[SEPARATOR + KEY + 4], *end = text;
+    size_t n = key ? strlen(key) : 0;
     if (!j->keyed)
-        separate(j);
+        end = separator(j, end);
     if (key) { /* the program's own, so nothing in it is escaped */
-        putc('"', j->file);
-        fputs(key, j->file);
-        fputs("\": ", j->file);
+        *end++ = '"';
+        if (n > KEY) {
+            put(j, text, end);
+            fwrite_unlocked(key, 1, n, j->file);
+            end = text;
+        } else {
+            memcpy(end, key, n);
+            end += n;
+        }
+        memcpy(end, "\": ", 3);
+        end += 3;
     }
+    if (end > text)
+        put(j, text, end);
     j->keyed = false;
+}
+
+/* A double, and so most JSON readers, holds it exactly, or it is a string. */
+static void put_number(json_out *j, bool negative, uint64_t size, bool exact)
+{
+    char text[24], *at = text + sizeof text;
+    if (!exact)
+        *--at = '"';
+    do
+        *--at = (char)('0' + size % 10);
+    while (size /= 10);
+    if (negative)
+        *--at = '-';
+    if (!exact)
+        *--at = '"';
+    put(j, at, text + sizeof text);
 }
 
 void json_init(json_out *j, FILE *file)
@@ -110,7 +155,7 @@ void json_document(json_out *j)
 
 static void open_container(json_out *j, char bracket)
 {
-    putc(bracket, j->file);
+    putc_unlocked(bracket, j->file);
     j->depth++;
     j->empty = true;
 }
@@ -133,9 +178,9 @@ static void close_container(json_out *j, char bracket)
         fprintf(j->file, "\n%*s", (int)j->depth - 1, "");
     j->depth--;
     j->empty = false;
-    putc(bracket, j->file);
+    putc_unlocked(bracket, j->file);
     if (j->depth == 0)
-        putc('\n', j->file);
+        putc_unlocked('\n', j->file);
 }
 
 void json_end_object(json_out *j)
@@ -151,26 +196,25 @@ void json_end_array(json_out *j)
 void json_null(json_out *j, const char *key)
 {
     begin(j, key);
-    fputs("null", j->file);
+    fputs_unlocked("null", j->file);
 }
 
 void json_bool(json_out *j, const char *key, bool value)
 {
     begin(j, key);
-    fputs(value ? "true" : "false", j->file);
+    fputs_unlocked(value ? "true" : "false", j->file);
 }
 
 void json_int(json_out *j, const char *key, int64_t value)
 {
     begin(j, key);
-    bool exact = value >= -EXACT && value <= EXACT;
-    fprintf(j->file, exact ? "%" PRId64 : "\"%" PRId64 "\"", value);
+    put_number(j, value < 0, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, value >= -EXACT && value <= EXACT);
 }
 
 void json_uint(json_out *j, const char *key, uint64_t value)
 {
     begin(j, key);
-    fprintf(j->file, value <= (uint64_t)EXACT ? "%" PRIu64 : "\"%" PRIu64 "\"", value);
+    put_number(j, false, value, value <= (uint64_t)EXACT);
 }
 
 void json_bool_or_null(json_out *j, const char *key, bool known, bool value)
@@ -252,7 +296,7 @@ void json_bytes(json_out *j, const char *key, const char *data, size_t size)
     if (data)
         put_string(j->file, data, size);
     else
-        fputs("null", j->file);
+        fputs_unlocked("null", j->file);
 }
 
 void json_text(json_out *j, const char *key, const char *text)

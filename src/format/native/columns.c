@@ -81,6 +81,8 @@ typedef struct dictionary {
     ckpt__hash *numbers; /* name -> its place in `names`, from 0; NULL: empty */
     ckpt_str *names;
     size_t count, capacity; /* heap; texts borrowed from the infos */
+    ckpt_str last;          /* the name that was asked for last; data NULL: none was */
+    uint32_t last_number;
 } dictionary;
 
 /* A run that grows: 0, 0, 0, 1 are written as [0,3],1, and one or two of a kind as they are. */
@@ -97,11 +99,12 @@ typedef struct writer {
     ckpt__hash *kind_numbers; /* kind -> its number, from 0 */
     const kind **kinds;
     size_t kind_count, kind_capacity;
+    size_t last_kind;          /* number of the kind that was asked for last, once there is one */
     ckpt__buf records, listed; /* the runs of "kind" and of "params" */
 } writer;
 
 /* The number of a name, which is added where it is new; 0 when memory is short. */
-static uint32_t number_of(dictionary *d, ckpt_str name)
+static uint32_t look_up(dictionary *d, ckpt_str name)
 {
     size_t existing;
     if (!d->numbers && !(d->numbers = ckpt__hash_new(16)))
@@ -113,6 +116,16 @@ static uint32_t number_of(dictionary *d, ckpt_str name)
         return 0;
     d->names[d->count++] = name;
     return (uint32_t)d->count;
+}
+
+/* Mostly a record has the very text of the one before. */
+static uint32_t number_of(dictionary *d, ckpt_str name)
+{
+    if (d->last.data != name.data || d->last.size != name.size) {
+        d->last_number = look_up(d, name);
+        d->last = d->last_number ? name : (ckpt_str){NULL, 0};
+    }
+    return d->last_number;
 }
 
 static void end_run(run *r)
@@ -161,13 +174,19 @@ static bool describe(writer *w, const ckpt_tensor_info *info, kind *k)
 
 static bool number_of_kind(writer *w, const kind *k, size_t *number)
 {
-    if (ckpt__hash_get(w->kind_numbers, (const char *)k, sizeof *k, number))
+    *number = w->last_kind;
+    if (w->kind_count && memcmp(k, w->kinds[*number], sizeof *k) == 0)
         return true;
+    if (ckpt__hash_get(w->kind_numbers, (const char *)k, sizeof *k, number)) {
+        w->last_kind = *number;
+        return true;
+    }
     const kind *copy = (const kind *)(const void *)ckpt__arena_copy(w->arena, (const char *)k, sizeof *k);
     *number = w->kind_count;
     if (!copy || !ckpt__grow(&w->kinds, &w->kind_capacity, w->kind_count + 1, sizeof *w->kinds) ||
         ckpt__hash_put(w->kind_numbers, (const char *)copy, sizeof *copy, w->kind_count, NULL) < 0)
         return false;
+    w->last_kind = w->kind_count;
     w->kinds[w->kind_count++] = copy;
     return true;
 }
@@ -234,11 +253,15 @@ static void put_all(const writer *w, ckpt__buf *out)
     ckpt__buf_char(out, '}');
 }
 
-static ckpt_status check_text(const ckpt_tensor_info *info, ckpt_error *err)
+/* checked: of each column the text that was good last; mostly it is this one's too. */
+static ckpt_status check_text(const ckpt_tensor_info *info, ckpt_str checked[COLUMNS], ckpt_error *err)
 {
     char text[128];
     for (int c = DEVICE; c <= PARAM; c++) {
         ckpt_str s = field(info, c);
+        if (c == ROLE || (s.data == checked[c].data && s.size == checked[c].size))
+            continue;
+        checked[c] = s;
         if (s.data && !ckpt__utf8_valid(s.data, s.size))
             return ckpt__fail(err, CKPT_E_UNSUPPORTED,
                               ckpt__escape(text, sizeof text, info->name.data, info->name.size), "its %s is not UTF-8",
@@ -251,8 +274,9 @@ ckpt_status ckpt__native_put_columns(const ckpt_tensor_info *const *infos, size_
 {
     writer w = {.arena = ckpt__arena_new(0), .kind_numbers = ckpt__hash_new(64)};
     ckpt_status status = CKPT_OK;
+    ckpt_str checked[COLUMNS] = {{NULL, 0}};
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
-        status = check_text(infos[i], err);
+        status = check_text(infos[i], checked, err);
     if (status == CKPT_OK && w.arena && w.kind_numbers && describe_all(&w, infos, n) && !w.records.failed &&
         !w.listed.failed)
         put_all(&w, out);

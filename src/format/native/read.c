@@ -180,6 +180,8 @@ static ckpt_status add_entries(native_file *f, ckpt_error *err)
     f->blob_entry = calloc(f->h.count + 1, sizeof *f->blob_entry);
     if (!f->blob_entry)
         return ckpt__fail_memory(err, "blobs", f->h.count * sizeof *f->blob_entry);
+    if (!ckpt__index_reserve(f->x, f->h.count, f->h.count))
+        return ckpt__fail_memory(err, "tensors", f->h.count * sizeof *f->x->tensors);
     for (size_t i = 0; status == CKPT_OK && i < f->h.count; i++) {
         const ckpt__st_entry *e = &f->h.entries[i];
         size_t storage;

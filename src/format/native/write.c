@@ -61,22 +61,37 @@ static ckpt_status name_entries(ckpt__native_writer *w, ckpt_error *err)
 
 /* ---- data order */
 
+/* 0 of 16 bytes, 4 of one. */
+static size_t align_class(unsigned align)
+{
+    size_t c = 4;
+    for (; align > 1; align /= 2)
+        c--;
+    return c;
+}
+
 /* By descending alignment, so that every entry is aligned; within one the given order, blobs last. */
 static ckpt_status sort_entries(ckpt__native_writer *w, ckpt_error *err)
 {
-    size_t n = 0;
+    enum { CLASSES = 5 }; /* 16 bytes, 8, 4, 2, 1 */
+    size_t next[CLASSES + 1] = {0};
+    if (w->order && w->sorted == w->count) /* the value tree made no blobs */
+        return CKPT_OK;
     free(w->order);
     free(w->position);
     w->order = calloc(w->count + 1, sizeof *w->order);
     w->position = calloc(w->count + 1, sizeof *w->position);
     if (!w->order || !w->position)
         return ckpt__native_no_memory(w, err);
-    for (unsigned align = 16; align > 0; align /= 2)
-        for (size_t i = 0; i < w->count; i++)
-            if (w->entries[i].align == align) {
-                w->position[i] = n;
-                w->order[n++] = i;
-            }
+    for (size_t i = 0; i < w->count; i++)
+        next[align_class(w->entries[i].align) + 1]++;
+    for (size_t c = 1; c <= CLASSES; c++)
+        next[c] += next[c - 1];
+    for (size_t i = 0; i < w->count; i++) {
+        w->position[i] = next[align_class(w->entries[i].align)]++;
+        w->order[w->position[i]] = i;
+    }
+    w->sorted = w->count;
     return CKPT_OK;
 }
 

@@ -40,6 +40,7 @@ typedef struct ckpt__native_writer {
     size_t alias_count, alias_capacity; /* heap */
     size_t *order;                      /* heap: place in the data section -> number of the entry */
     size_t *position;                   /* heap: number of the entry -> place in the data section */
+    size_t sorted;                      /* entries that order and position have */
     size_t *record_of;                  /* tensor of the index -> 1 + its record; 0: not in this file */
     size_t blobs, storages, users;      /* users: records without the aliases */
     ckpt__hash *names;

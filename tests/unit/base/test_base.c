@@ -312,6 +312,50 @@ START_TEST(hash_keeps_what_it_is_given)
 }
 END_TEST
 
+/* The order of the questions, and a key that is not there between them, change no answer. */
+START_TEST(hash_answers_in_any_order)
+{
+    enum { N = 1000 };
+    static char keys[N][12];
+    const size_t steps[] = {1, N - 1, 7, 499};
+    ckpt__hash *h = ckpt__hash_new(0);
+    size_t value = 0;
+    ck_assert(!ckpt__hash_get(h, "key", 3, &value)); /* of nothing */
+    for (size_t i = 0; i < N; i++) {
+        snprintf(keys[i], sizeof keys[i], "key%zu", i);
+        ck_assert_int_eq(ckpt__hash_put(h, keys[i], strlen(keys[i]), 3 * i, NULL), 1);
+    }
+    for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
+        for (size_t k = 0, i = 0; k < 2 * N; k++, i = (i + steps[s]) % N) {
+            ck_assert(ckpt__hash_get(h, keys[i], strlen(keys[i]), &value) && value == 3 * i);
+            if (k % 5 == 4)
+                ck_assert(!ckpt__hash_get(h, keys[i], strlen(keys[i]) - 1, &value) || value != 3 * i);
+        }
+    ckpt__hash_free(h);
+}
+END_TEST
+
+START_TEST(hash_takes_back_the_last)
+{
+    enum { N = 5000 };
+    static char keys[N][12];
+    ckpt__hash *h = ckpt__hash_new(0);
+    size_t value = 0;
+    for (size_t i = 0; i < N; i++) {
+        snprintf(keys[i], sizeof keys[i], "%zu", i);
+        ck_assert_int_eq(ckpt__hash_put(h, keys[i], strlen(keys[i]), 0, NULL), 1);
+        ck_assert(ckpt__hash_get(h, keys[i], strlen(keys[i]), NULL));
+        ckpt__hash_take_back(h);
+        ck_assert(!ckpt__hash_get(h, keys[i], strlen(keys[i]), NULL));
+        ck_assert(i % 100 || ckpt__hash_expect(h, 100));
+        ck_assert_int_eq(ckpt__hash_put(h, keys[i], strlen(keys[i]), i, NULL), 1);
+    }
+    for (size_t i = 0; i < N; i++)
+        ck_assert(ckpt__hash_get(h, keys[i], strlen(keys[i]), &value) && value == i);
+    ckpt__hash_free(h);
+}
+END_TEST
+
 START_TEST(buffers_grow)
 {
     ckpt__buf b = {0};
@@ -446,6 +490,8 @@ int main(void)
     tcase_add_loop_test(t, arena_gives_zeroed_memory_once, 0, 3);
     tcase_add_loop_test(t, arena_limit_is_exact, 0, 3);
     tcase_add_test(t, hash_keeps_what_it_is_given);
+    tcase_add_test(t, hash_answers_in_any_order);
+    tcase_add_test(t, hash_takes_back_the_last);
     tcase_add_test(t, buffers_grow);
     tcase_add_test(t, one_version);
     tcase_add_test(t, structs_at_their_own_size);

@@ -530,6 +530,61 @@ START_TEST(averages_follow_their_parameters)
 }
 END_TEST
 
+/* Against a map of the bytes: in any order, again under the same name after a refusal, and while some move away. */
+START_TEST(overlaps_are_found_in_any_order)
+{
+    enum { BYTES = 4096, TENSORS = 900 };
+    static unsigned char memory[BYTES];
+    static short owner[BYTES]; /* 1 + number of the tensor; 0: free */
+    static struct {
+        size_t at, size;
+    } places[TENSORS];
+    ckpt_error err = CKPT_ERROR_INIT;
+    ckpt_state *s = ckpt_state_new();
+    uint64_t random = 1;
+    size_t bound = 0, refused = 0;
+    for (int tries = 0; tries < 20000 && bound < TENSORS; tries++) {
+        char name[24];
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        size_t size = 1 + (random >> 33) % 9, at = (random >> 40) % (BYTES - 8), moved = (random >> 20) % TENSORS;
+        bool move = tries % 3 == 2 && moved < bound, free_there = true;
+        const short self = move ? (short)(moved + 1) : 0;
+        if (move)
+            size = places[moved].size;
+        for (size_t i = at; i < at + size && i < BYTES; i++)
+            free_there &= owner[i] == 0 || owner[i] == self;
+        if (at + size > BYTES)
+            continue;
+        ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+        snprintf(name, sizeof name, "t%zu", move ? moved : bound);
+        d.name = name;
+        d.dtype = CKPT_U8;
+        d.ndim = 1;
+        d.shape = (int64_t[]){(int64_t)size};
+        d.data = memory + at;
+        ckpt_status status = move ? ckpt_state_rebind(s, name, memory + at, &err) : ckpt_state_tensor(s, &d, &err);
+        ck_assert_int_eq(status, free_there ? CKPT_OK : CKPT_E_MISMATCH);
+        refused += !free_there;
+        if (!free_there)
+            continue;
+        size_t number = move ? moved : bound++;
+        for (size_t i = 0; move && i < places[number].size; i++)
+            owner[places[number].at + i] = 0;
+        places[number].at = at;
+        places[number].size = size;
+        for (size_t i = 0; i < size; i++)
+            owner[at + i] = (short)(number + 1);
+    }
+    ck_assert(bound > 300 && refused > 1000);
+    for (size_t i = 0; i < bound; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "t%zu", i);
+        ck_assert_ptr_eq(ckpt_state_data(s, name), memory + places[i].at);
+    }
+    ckpt_state_free(s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("state moves");
@@ -539,6 +594,7 @@ int main(void)
     tcase_add_test(t, a_tensor_moves);
     tcase_add_test(t, nothing_is_saved_or_restored_from_null);
     tcase_add_test(t, overlaps_are_refused_and_nothing_changes);
+    tcase_add_test(t, overlaps_are_found_in_any_order);
     tcase_add_test(t, an_arena_moves_as_one);
     tcase_add_test(t, what_is_ours_does_not_move);
     tcase_add_test(t, variables_move);
