@@ -1,8 +1,11 @@
 /* Pushing the ranges of a plan: the cases of plan_cases.h from files as they are, deflated, or in memory, to host memory and to the
- * devices of the stand-in, by one to eight threads, in ranges of one byte and up. */
+ * devices of the stand-in, by one to sixteen threads, in ranges of one byte and up. */
 #include "engine/push.h"
 
+#include <cuda.h>
+#include <dlfcn.h>
 #include <stdatomic.h>
+#include "../../fakecuda/fakecuda.h"
 #include "engine/pull.h"
 #include "engine/put.h"
 #include "plan_files.h"
@@ -217,7 +220,7 @@ static void one_case(uint64_t seed, bool harms, bool devices)
     make_one(&c, seed, harms);
     place_target(devices);
     uint64_t range = chance(20) ? 0 : 1 + draw(chance(50) ? 20 : 400);
-    unsigned threads = (unsigned)draw(9);
+    unsigned threads = (unsigned)draw(chance(50) ? 9 : 17);
     if (chance(20)) {
         ckpt_status looked = push_one(&c, threads, range, true, done, NULL);
         ck_assert_int_eq(looked, c.used ? CKPT_E_DAMAGED : CKPT_OK);
@@ -447,6 +450,72 @@ START_TEST(memory_is_short)
 }
 END_TEST
 
+/* ---- the driver fails */
+
+#define FAKE(name) FAKECUDA_SYMBOL(standin, name)
+
+/* The n-th call of the driver fails, once, while the threads make their slots, fill them and queue copies. Bytes are right or the failure
+ * is said, whichever thread meets it. Memory that cannot be locked is no failure: the driver then makes its own. */
+static const char *push_with_fault(const one *c, void *standin, uint64_t n, int code, unsigned threads, uint64_t range)
+{
+    unsigned char done[TENSORS];
+    static char failed[64];
+    open_devices();
+    place_target(true);
+    ck_assert_int_eq(ckpt__lanes_close(&lanes, &err), CKPT_OK);
+    for (int d = 0; d < DEVICES; d++) { /* their ring is not made yet */
+        ckpt__lane *lane;
+        ck_assert_int_eq(ckpt__lanes_get(&lanes, NULL, ckpt_cuda(d), &lane, &err), CKPT_OK);
+    }
+    FAKE(fakecuda_fail_at)(n, code, 1);
+    ckpt_status status = push_one(c, threads, range, false, done, NULL);
+    const char *call = FAKE(fakecuda_failed_call)();
+    snprintf(failed, sizeof failed, "%s", call ? call : "");
+    FAKE(fakecuda_fail_at)(0, 0, 1);
+    ck_assert_msg(status == CKPT_OK || *failed, "call %llu: %d, %s", (unsigned long long)n, (int)status, err.message);
+    if (strncmp(failed, "cuMemHostRegister", strlen("cuMemHostRegister")) == 0)
+        ck_assert_msg(status == CKPT_OK, "%s with %d: %s", failed, code, err.message);
+    look_at_target();
+    compare_done(c, done);
+    for (size_t i = 0; status == CKPT_OK && i < c->count; i++)
+        ck_assert_int_eq(done[i], CKPT__COMPLETE);
+    close_devices();
+    return failed;
+}
+
+START_TEST(driver_calls_fail)
+{
+    static const int codes[] = {CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE};
+    enum { MOST_CALLS = 20000, FEW_SEEDS = 6 };
+    static one c;
+    size_t refused = 0, slots = 0;
+    void *standin = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    start();
+    open_devices();
+    close_devices();
+    standin = standin ? standin : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    ck_assert_ptr_nonnull(standin);
+    for (uint64_t seed = 67000; seed < 67000 + FEW_SEEDS; seed++) {
+        make_one(&c, seed, false);
+        unsigned threads = 1 + (unsigned)(seed - 67000) * 3; /* 1, 4, ... 16 */
+        uint64_t range = 1 + draw(100), n = 1;
+        for (; n < MOST_CALLS; n++) {
+            const char *failed = push_with_fault(&c, standin, n, codes[n % 3], threads, range);
+            refused += strncmp(failed, "cuMemHostRegister", strlen("cuMemHostRegister")) == 0;
+            slots += strcmp(failed, "cuMemHostAlloc") == 0;
+            if (!*failed)
+                break;
+        }
+        ck_assert_uint_lt(n, MOST_CALLS);
+        free_one(&c);
+    }
+    ck_assert_uint_gt(refused, 0);
+    ck_assert_uint_eq(slots, 0);
+    dlclose(standin);
+    finish();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("push");
@@ -459,6 +528,7 @@ int main(void)
     tcase_add_test(t, the_first_error_counts);
     tcase_add_test(t, large_places);
     tcase_add_test(t, memory_is_short);
+    tcase_add_test(t, driver_calls_fail);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
