@@ -2,8 +2,8 @@
 """sharded.py CKPT_MIGRATE DIR MIB ROUNDS [DCP_RANKS ZERO_RANKS]: checkpoints of ranks made whole, beside the peers' own converters.
 
 The checkpoints are written by the programs themselves, over gloo: torch.distributed.checkpoint of DTensors cut over 8
-ranks (weights and AdamW's moments, MIB in all), and DeepSpeed's engine in ZeRO stage 3 over 4 ranks after one step of
-AdamW (masters and moments, MIB in all).
+ranks (weights and AdamW's moments, MIB in all), and DeepSpeed's engine in ZeRO stage 3 over 8 ranks after one step of
+AdamW (masters and moments, MIB in all). Where a checkpoint could not be made, nothing of it is measured.
 
 Every round runs each competitor once, one after the other, in a process of its own. The source is not in the page cache when
 a run begins, and the result is on the disk when it ends: of the peers, the time of their function and of an fsync of what it
@@ -189,7 +189,7 @@ os.write(said, f'{{took}} {{most}}'.encode())
 
 def main():
     program, folder, mib, rounds = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    dcp_ranks, zero_ranks = (int(n) for n in (sys.argv[5:7] or (8, 4)))
+    dcp_ranks, zero_ranks = (int(n) for n in (sys.argv[5:7] or (8, 8)))
     group = control_group()
     top = os.path.join(folder, f"bench-sharded-{os.getpid()}")
     os.mkdir(top)
@@ -219,12 +219,13 @@ def run(program, top, mib, rounds, dcp_ranks, zero_ranks, group):
                    lambda: synced(out))
 
     table = {}
-    if make("dcp", dcp_ranks, dcp, mib):
+    made = {"DCP": make("dcp", dcp_ranks, dcp, mib), "ZeRO-3": make("zero", zero_ranks, zero, mib)}
+    if made["DCP"]:
         table[f"DCP of {dcp_ranks} ranks, all of it, as one torch file"] = (dcp, {
             "ckpt-migrate --to torch *": ours(dcp, out + ".pt", "--to", "torch"),
             "cp of the same files + fsync *": copied(dcp),
             "dcp_to_torch_save + fsync": Peer("dcp", dcp, out + ".peer.pt", start(dcp, out + ".peer.pt"))})
-    if make("zero", zero_ranks, zero, mib):
+    if made["ZeRO-3"]:
         table[f"ZeRO-3 of {zero_ranks} ranks, the weights in float32"] = (zero, {
             "ckpt-migrate --to hf --weights-only *": ours(zero, out + ".hf", "--to", "hf", "--weights-only", "--lossy"),
             "zero_to_fp32 + fsync": Peer("fp32", zero, out + ".fp32", start(zero, out + ".fp32"))})
@@ -233,6 +234,11 @@ def run(program, top, mib, rounds, dcp_ranks, zero_ranks, group):
             "ckpt-migrate --to torch, weights too *": ours(zero, out + ".pt", "--to", "torch"),
             "cp of the same files + fsync *": copied(zero),
             "ds_to_universal + fsync": Peer("universal", zero, out + ".universal", start(zero, out + ".universal"))})
+    for what, ranks, source in (("DCP", dcp_ranks, dcp), ("ZeRO-3", zero_ranks, zero)):
+        if made[what]:
+            table[f"{what} of {ranks} ranks, all of it, as DCP of 3 ranks"] = (source, {
+                "ckpt-migrate --to dcp --world 3 *": ours(source, out, "--to", "dcp", "--world", "3"),
+                "cp of the same files + fsync *": copied(source)})
     print(f"{versions()}; * limited to {LIMIT >> 20} MiB by {'a control group' if group else 'RLIMIT_AS'}")
     seconds = measure({what: row for what, (_, row) in table.items()}, rounds)
     print(f"{rounds} rounds; seconds: median (lowest to highest), against ours, peak memory")
