@@ -170,3 +170,14 @@ void ckpt__passing_read(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
     if (r->passed_end - r->passed >= PASS / f->run_count)
         drop_passed(r, fd);
 }
+
+void ckpt__passing_end(const ckpt__source *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        int fd;
+        if (!s->files[i].passes || ckpt__descriptor_pin(s, (uint32_t)i, 0, &fd, NULL) < 0)
+            continue;
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        ckpt__descriptor_unpin(s, (uint32_t)i);
+    }
+}

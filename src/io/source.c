@@ -212,6 +212,7 @@ void ckpt__source_close(ckpt__source *s)
 {
     if (!s)
         return;
+    ckpt__passing_end(s);
     while (s->count)
         ckpt__source_drop_last(s);
     ckpt__descriptors_free(s->descriptors);

@@ -181,7 +181,9 @@ static void each_call_fails(const void *arg)
         REQUIRE(after.events == before.events && after.pushed == before.pushed && after.pending == 0);
         REQUIRE(n < MOST);
     }
-    REQUIRE(n > 10 && failed > tried / 2); /* most of them matter */
+    /* Most of them matter: of a resume 53 of 91, the others being those that ask where memory lies, and those that free. Of the third that
+     * is drawn it may be fewer. */
+    REQUIRE(n > 10 && failed > tried / (is_long() ? 2 : 3));
     close_live(&l, DEVICE);
 }
 
