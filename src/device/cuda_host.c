@@ -105,8 +105,8 @@ ckpt_status ckpt__cuda_host_alloc(size_t size, void **out, ckpt_error *err)
 
 void ckpt__cuda_host_free(void *data)
 {
-    /* There is no second chance: a context that could not be entered is tried once more. In a process that was forked there is none, and the
-     * memory is not there. */
+    /* Nobody frees it later, so a context that could not be entered is tried once more. A forked process can enter none, and does not
+     * have the memory either. */
     if (!data || (ckpt__cuda_enter_any(NULL) != CKPT_OK && ckpt__cuda_enter_any(NULL) != CKPT_OK))
         return;
     locked *l = forget(data);

@@ -12,7 +12,7 @@ typedef struct place {
     int ordinal;           /* of the device, where the kind is DEVICE */
     bool mapped;
     uintptr_t range;   /* start of the allocation, or of the address reservation that it is mapped into */
-    ckpt__known known; /* the one allocation that all of it lies in; all zero: there is no such, or nobody asked */
+    ckpt__known known; /* the allocation that holds all of it; all zero: it lies in several, or nobody asked */
 } place;
 
 /* Can this process read the byte? The kernel is asked, so nothing faults. The driver knows nothing of memory that was

@@ -544,21 +544,13 @@ static ckpt_status sum_up(pusher *p, ckpt_status status, ckpt_error *err)
     return status;
 }
 
-static bool to_devices(const ckpt__index *to)
-{
-    for (size_t i = 1; i < to->device_count; i++)
-        if (to->devices[i].type != CKPT_DEVICE_CPU)
-            return true;
-    return false;
-}
-
 static ckpt_status open_pusher(pusher *p, const ckpt__push_want *want, ckpt_error *err)
 {
     size_t bonds = ckpt__plan_bond_count(want->plan);
     p->want = want;
     p->from = ckpt__plan_source_index(want->plan);
     p->to = ckpt__plan_target_index(want->plan);
-    p->range = want->range ? want->range : to_devices(p->to) ? CKPT__SLOT : CKPT__BLOCK;
+    p->range = want->range ? want->range : p->to->device_count > 1 ? CKPT__SLOT : CKPT__BLOCK;
     p->threads = want->threads < CKPT__PUSH_THREADS ? want->threads : CKPT__PUSH_THREADS;
     p->threads = p->threads ? p->threads : 1;
     p->left = calloc(bonds + 1, sizeof *p->left);

@@ -43,8 +43,8 @@ ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source 
 
 /* ---- push_device.c */
 
-/* What the threads share on their way to the devices. The queues and the ring belong to who asked for the push. A slot is of the thread that
- * holds it, which queues its copies without the lock. */
+/* What the threads share on their way to the devices. The queues and the ring belong to who asked for the push. The thread that holds
+ * a slot queues the copies out of it, without the lock. */
 typedef struct ckpt__push_devices {
     ckpt__lanes *lanes;     /* NULL: no target is on a device */
     ckpt__lane **by_number; /* heap, owned: of each device of the target's index; NULL for the host */

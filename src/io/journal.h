@@ -8,7 +8,7 @@
  *     77c0e1b4 of TEXT                              the same in words, so that it can be told what differs
  *     09ab33e1 file SIZE CRC NAME [MORE]            NAME has SIZE bytes of CRC-32 CRC; it was synced before this was written
  *
- * NAME and DST have %XX for a blank, a '%' and what is no printable ASCII. TEXT and MORE are the caller's, without a line break.
+ * In NAME and DST a blank, a '%' and each byte that is not printable ASCII are written as %XX. TEXT and MORE are the caller's, without a line break.
  *   A record is no promise: who goes on reads the file back and compares. So a record that a power cut has kept, of a file that it
  * has not, does no harm, and the journal is synced only now and then.
  *   As long as its run lives the journal is locked (flock). It appears under its name locked, with its first line. Where a file system

@@ -9,9 +9,8 @@
 #include <sys/types.h>
 #include "base/base.h"
 
-/* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
-/* What is read in order of a file that passes (ckpt__source_pass): a file of a DeepSpeed rank has three such runs, of the masters and of
- * both moments, which are read by turns. */
+/* A run: what is read in order of a file that passes (ckpt__source_pass). A file of a DeepSpeed rank has three, one of the masters and two of
+ * the moments, which are read by turns. */
 enum { CKPT__PASSING_RUNS = 4 };
 typedef struct ckpt__passing_run {
     uint64_t begin; /* its first byte; */
@@ -22,6 +21,7 @@ typedef struct ckpt__passing_run {
     unsigned used;  /* and it was read last by this read of the file */
 } ckpt__passing_run;
 
+/* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
 typedef struct ckpt__file {
     char *name;        /* heap: relative to the directory; the path itself for a single file */
     int fd;            /* owned, open for reading; -1: closed for now. Only io/descriptors.c looks at it */

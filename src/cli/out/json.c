@@ -64,7 +64,7 @@ static void put_string(FILE *f, const char *data, size_t size)
 
 enum { SEPARATOR = 4 }; /* bytes at most */
 
-/* What stands before a value or key: the comma and the line break. Returns the end of what was put at `to`. */
+/* Puts the comma and the line break that stand before a value or a key at `to`. Returns where they end. */
 static char *separator(json_out *j, char *to)
 {
     if (j->depth > 0) {

@@ -306,7 +306,7 @@ static bool is_common(const ranks *r, const ckpt__index *index, const ckpt_value
     return same;
 }
 
-/* What a rank has for itself is an entry under its name. common: one an entry of rank 0. */
+/* Adds one entry, under the name of the rank, with what that rank alone has. common[i]: all ranks have entry i of rank 0. */
 static bool put_own(const share *one, const ckpt_value *root, const ckpt_value *first, const bool *common,
                     ckpt__arena *a, ckpt_entry *entries, size_t *n)
 {
