@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+enum { LINE = 64 };
+
 /* ThreadSanitizer does not see these stores: it is given memcpy, which it sees. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -14,12 +16,11 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(ORDINARY_STORES)
 #include <immintrin.h>
 
-enum { LINE = 64 };
-
-/* n is a multiple of LINE, and `to` is aligned to one. */
-static void lines_by_sse2(char *to, const char *from, size_t n)
+/* n is a multiple of LINE, and `to` is aligned to one. What lies `ahead` bytes on is asked for, which never fails. */
+static void lines_by_sse2(char *to, const char *from, size_t n, size_t ahead)
 {
     for (; n; n -= LINE, to += LINE, from += LINE) {
+        _mm_prefetch((const char *)((uintptr_t)from + ahead), _MM_HINT_T0);
         __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
         __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
         __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
@@ -31,9 +32,11 @@ static void lines_by_sse2(char *to, const char *from, size_t n)
     }
 }
 
-__attribute__((target("avx"))) static void lines_by_avx(char *to, const char *from, size_t n)
+__attribute__((target("avx"))) static void lines_by_avx(char *to, const char *from, size_t n, size_t ahead)
 {
     for (; n >= 2 * LINE; n -= 2 * LINE, to += 2 * LINE, from += 2 * LINE) {
+        _mm_prefetch((const char *)((uintptr_t)from + ahead), _MM_HINT_T0);
+        _mm_prefetch((const char *)((uintptr_t)from + ahead + LINE), _MM_HINT_T0);
         __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)from);
         __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(from + 32));
         __m256i c = _mm256_loadu_si256((const __m256i *)(const void *)(from + 64));
@@ -51,7 +54,7 @@ __attribute__((target("avx"))) static void lines_by_avx(char *to, const char *fr
     }
 }
 
-void ckpt__copy_stream_part(void *dst, const void *src, size_t n)
+void ckpt__copy_stream_ahead(void *dst, const void *src, size_t n, size_t ahead)
 {
     char *to = dst;
     const char *from = src;
@@ -64,9 +67,9 @@ void ckpt__copy_stream_part(void *dst, const void *src, size_t n)
     memcpy(to, from, head);
     size_t whole = (n - head) / LINE * LINE;
     if (__builtin_cpu_supports("avx"))
-        lines_by_avx(to + head, from + head, whole);
+        lines_by_avx(to + head, from + head, whole, ahead);
     else
-        lines_by_sse2(to + head, from + head, whole);
+        lines_by_sse2(to + head, from + head, whole, ahead);
     memcpy(to + head + whole, from + head + whole, n - head - whole);
 }
 
@@ -75,16 +78,36 @@ void ckpt__copy_stream_end(void)
     _mm_sfence();
 }
 #else
-void ckpt__copy_stream_part(void *dst, const void *src, size_t n)
+void ckpt__copy_stream_ahead(void *dst, const void *src, size_t n, size_t ahead)
 {
-    if (n)
-        memcpy(dst, src, n);
+    ckpt__copy_ahead(dst, src, n, ahead);
 }
 
 void ckpt__copy_stream_end(void)
 {
 }
 #endif
+
+void ckpt__copy_ahead(void *dst, const void *src, size_t n, size_t ahead)
+{
+    enum { STEP = 512 };
+    char *to = dst;
+    const char *from = src;
+    for (; n >= STEP; n -= STEP, to += STEP, from += STEP) {
+#ifdef __GNUC__
+        for (size_t i = 0; i < STEP; i += LINE)
+            __builtin_prefetch((const char *)((uintptr_t)from + ahead + i));
+#endif
+        memcpy(to, from, STEP);
+    }
+    if (n)
+        memcpy(to, from, n);
+}
+
+void ckpt__copy_stream_part(void *dst, const void *src, size_t n)
+{
+    ckpt__copy_stream_ahead(dst, src, n, 0);
+}
 
 void ckpt__copy_stream(void *dst, const void *src, size_t n)
 {

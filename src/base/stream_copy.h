@@ -15,4 +15,10 @@ void ckpt__copy_stream(void *dst, const void *src, size_t n);
  * copy of a kilobyte. */
 void ckpt__copy_stream_part(void *dst, const void *src, size_t n);
 void ckpt__copy_stream_end(void);
+
+/* The same, and the bytes from src + ahead on, as many, are brought into the cache meanwhile: what is read next, so that reading it goes on
+ * while this is written. They need not be there. 0: nothing is. */
+void ckpt__copy_stream_ahead(void *dst, const void *src, size_t n, size_t ahead);
+/* Likewise with ordinary stores. */
+void ckpt__copy_ahead(void *dst, const void *src, size_t n, size_t ahead);
 #endif

@@ -24,15 +24,26 @@ uint32_t ckpt__crc32_combine(uint32_t a, uint32_t b, uint64_t length_of_b)
     return (uint32_t)crc32_combine(a, b, (z_off_t)length_of_b);
 }
 
-enum { PIECE = 16 << 10 }; /* bytes that stay in the cache between their CRC and their copy */
+/* Bytes that stay in the cache between their CRC and their copy. While one piece is copied the next one is fetched. */
+enum { PIECE = 4 << 10 };
+
+uint32_t ckpt__crc32_copy_part(uint32_t crc, void *dst, const void *src, size_t n, bool past)
+{
+    for (size_t at = 0, piece; at < n; at += piece) {
+        const char *from = (const char *)src + at;
+        piece = n - at < PIECE ? n - at : PIECE;
+        crc = ckpt__crc32(crc, from, piece);
+        if (past)
+            ckpt__copy_stream_ahead((char *)dst + at, from, piece, PIECE);
+        else
+            ckpt__copy_ahead((char *)dst + at, from, piece, PIECE);
+    }
+    return crc;
+}
 
 uint32_t ckpt__crc32_copy(uint32_t crc, void *dst, const void *src, size_t n)
 {
-    for (size_t at = 0, piece; at < n; at += piece) {
-        piece = n - at < PIECE ? n - at : PIECE;
-        crc = ckpt__crc32(crc, (const char *)src + at, piece);
-        ckpt__copy_stream_part((char *)dst + at, (const char *)src + at, piece);
-    }
+    crc = ckpt__crc32_copy_part(crc, dst, src, n, true);
     ckpt__copy_stream_end();
     return crc;
 }

@@ -9,11 +9,11 @@
 #include "engine/decode.h"
 #include "engine/push_priv.h"
 
-/* All in bytes. What is read and checked at a time, so that it is in the cache for the second; neighbours that one read has, and a
+/* All in bytes. What of a coded storage is decoded and checked at a time; neighbours that one read has, and a
  * storage that is checked before it is delivered; a hole that one reads through; and what an element may reach behind a range. */
 enum { STEP = 256 << 10, TOGETHER = 512 << 10, HOLE = 64 << 10, BEHIND = 15 };
-/* A push of so much does not leave its bytes in the cache; a run of so much is worth a copy past it. */
-enum { LARGE_PUSH = 64 << 20, LARGE_RUN = 4 << 10 };
+/* Of a large push a run of so much is worth a copy past the cache. */
+enum { LARGE_RUN = 4 << 10 };
 
 typedef struct worker worker;
 /* One push: all threads share it. */
@@ -27,8 +27,10 @@ typedef struct pusher {
     uint64_t range;
     worker *workers; /* heap, owned: one a thread */
     unsigned threads;
-    uint64_t read; /* bytes of the units that are done; atomic */
-    uint64_t told; /* the last that progress was told; the calling thread's */
+    uint64_t read;                /* bytes of the units that are done; atomic */
+    ckpt__cached *cached;         /* owned; NULL: files are read */
+    ckpt__push_ways ways, groups; /* of large spans, and of spans that are read together */
+    uint64_t told;                /* the last that progress was told; the calling thread's */
 } pusher;
 
 /* One thread of it. */
@@ -44,6 +46,7 @@ typedef struct lying {
     const unsigned char *bytes;
     uint64_t base;
     bool in_slot; /* of the worker's way */
+    bool more;    /* what is delivered next lies behind it, and is not in the processor's cache yet */
 } lying;
 
 static const char *name_of_storage(const pusher *p, uint32_t storage, char name[200])
@@ -153,9 +156,9 @@ static ckpt_status deliver_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     uint64_t bytes;
     begin_bond(p, c->bond);
-    if (!lane && p->list.bytes >= LARGE_PUSH && ckpt__op_is_plain(op) && ckpt__copy_box_is_run(&c->box, op, &bytes) &&
-        bytes >= LARGE_RUN)
-        ckpt__copy_stream_part(to, from, (size_t)bytes);
+    if (!lane && p->list.bytes >= CKPT__LARGE_PUSH && ckpt__op_is_plain(op) &&
+        ckpt__copy_box_is_run(&c->box, op, &bytes) && bytes >= LARGE_RUN)
+        ckpt__copy_stream_ahead(to, from, (size_t)bytes, l->more ? (size_t)bytes : 0);
     else if (!lane)
         status = ckpt__box_move(op, &c->box, from, to, p->want->counts ? &cost : NULL, what, err);
     else if (l->in_slot)
@@ -171,9 +174,9 @@ static ckpt_status deliver_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
 
 /* The elements that begin in [begin, end) of the storage, to all their places. */
 static ckpt_status deliver(worker *w, uint32_t storage, uint64_t begin, uint64_t end, const unsigned char *bytes,
-                           uint64_t base, bool in_slot, ckpt_error *err)
+                           uint64_t base, bool in_slot, bool more, ckpt_error *err)
 {
-    lying l = {.w = w, .bytes = bytes, .base = base, .in_slot = in_slot};
+    lying l = {.w = w, .bytes = bytes, .base = base, .in_slot = in_slot, .more = more};
     if (w->p->want->look_only)
         return CKPT_OK;
     return ckpt__plan_source(w->p->want->plan, storage, begin, end, deliver_copy, &l, err);
@@ -187,7 +190,7 @@ static ckpt_status push_memory(worker *w, ckpt__push_span *s, ckpt_error *err)
     const unsigned char *bytes = e->memory;
     s->crc = is_checked(w->p, s->storage) ? ckpt__crc32(0, bytes + s->begin, (size_t)(s->end - s->begin)) : 0;
     ckpt_status status = compare(w->p, s, err);
-    return status == CKPT_OK ? deliver(w, s->storage, s->begin, s->end, bytes, 0, false, err) : status;
+    return status == CKPT_OK ? deliver(w, s->storage, s->begin, s->end, bytes, 0, false, false, err) : status;
 }
 
 /* ---- bytes of a file */
@@ -233,30 +236,23 @@ static ckpt_status look_at_span(const pusher *p, const ckpt__push_span *s, look 
                               : ckpt__plan_source(p->want->plan, s->storage, s->begin, s->end, look_at, l, err);
 }
 
-/* Reads the span, its CRC on the way. to NULL: into the scratch, piece upon piece. */
-static ckpt_status read_span(worker *w, ckpt__push_span *s, unsigned char *to, ckpt_error *err)
+/* Reads the span, its CRC on the way. to NULL: into the scratch, piece upon piece. stays: that is where the bytes are wanted. */
+static ckpt_status read_span(worker *w, ckpt__push_span *s, unsigned char *to, bool stays, ckpt_error *err)
 {
-    const pusher *p = w->p;
-    bool checked = is_checked(p, s->storage);
-    size_t most = checked || !to ? STEP : CKPT__BLOCK;
+    pusher *p = w->p;
     char name[200];
-    ckpt_status status = CKPT_OK;
-    name_of_storage(p, s->storage, name);
+    ckpt__push_part part = {
+        .source = p->want->source, .extent = extent_of(p, s->storage), .begin = s->begin, .end = s->end};
+    part.what = name_of_storage(p, s->storage, name);
     s->crc = 0;
-    for (uint64_t at = s->begin, n; status == CKPT_OK && at < s->end; at += n) {
-        unsigned char *here = to ? to + (at - s->begin) : w->scratch;
-        n = s->end - at < most ? s->end - at : most;
-        status = ckpt__extent_read(p->want->source, extent_of(p, s->storage), at, here, (size_t)n, name, err);
-        if (status == CKPT_OK && checked)
-            s->crc = ckpt__crc32(s->crc, here, (size_t)n);
-    }
-    return status;
+    return ckpt__push_read(stays ? &p->ways : NULL, &part, to, w->scratch, is_checked(p, s->storage) ? &s->crc : NULL,
+                           err);
 }
 
 static ckpt_status push_direct(worker *w, ckpt__push_span *s, const look *l, ckpt_error *err)
 {
     begin_bond(w->p, l->bond);
-    ckpt_status status = read_span(w, s, l->direct, err);
+    ckpt_status status = read_span(w, s, l->direct, true, err);
     if (status == CKPT_OK)
         __atomic_sub_fetch(&w->p->left[l->bond], s->end - s->begin, __ATOMIC_RELAXED);
     return status == CKPT_OK ? compare(w->p, s, err) : status;
@@ -285,7 +281,7 @@ static ckpt_status push_one(worker *w, ckpt__push_span *s, ckpt_error *err)
     if (status == CKPT_OK)
         status = choose_buffer(w, &l, l.reach - s->begin, &buffer, err);
     if (status == CKPT_OK)
-        status = read_span(w, s, p->want->look_only ? NULL : buffer, err);
+        status = read_span(w, s, p->want->look_only ? NULL : buffer, p->want->look_only, err);
     if (status == CKPT_OK && l.reach > s->end) {
         char name[200];
         status = ckpt__extent_read(p->want->source, extent_of(p, s->storage), s->end, buffer + (s->end - s->begin),
@@ -294,7 +290,7 @@ static ckpt_status push_one(worker *w, ckpt__push_span *s, ckpt_error *err)
     if (status == CKPT_OK && s->large == UINT32_MAX)
         status = compare(p, s, err);
     if (status == CKPT_OK)
-        status = deliver(w, s->storage, s->begin, s->end, buffer, s->begin, l.in_slot, err);
+        status = deliver(w, s->storage, s->begin, s->end, buffer, s->begin, l.in_slot, false, err);
     if (status == CKPT_OK && s->large != UINT32_MAX)
         status = compare(p, s, err);
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
@@ -360,7 +356,7 @@ static ckpt_status push_coded(worker *w, ckpt__push_span *s, ckpt_error *err)
             break;
         uint64_t keep = at < e->size ? BEHIND : 0;
         keep = keep < at - base ? keep : at - base;
-        status = deliver(w, s->storage, base, at - keep, w->scratch, base, false, err);
+        status = deliver(w, s->storage, base, at - keep, w->scratch, base, false, false, err);
         memmove(w->scratch, w->scratch + (at - keep - base), (size_t)keep);
         base = at - keep;
     }
@@ -369,7 +365,7 @@ static ckpt_status push_coded(worker *w, ckpt__push_span *s, ckpt_error *err)
     ckpt__decoder_close(&d);
     if (status == CKPT_OK)
         status = compare(p, s, err);
-    return status == CKPT_OK && once ? deliver(w, s->storage, 0, e->size, w->scratch, 0, false, err) : status;
+    return status == CKPT_OK && once ? deliver(w, s->storage, 0, e->size, w->scratch, 0, false, false, err) : status;
 }
 
 /* ---- spans that lie side by side */
@@ -417,13 +413,18 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
     unsigned char *buffer = NULL;
     look l = {0};
     ckpt_status status = CKPT_OK;
+    const unsigned char *cached = NULL;
+    ckpt__push_way_of way = p->devices.lanes ? CKPT__BY_READ : ckpt__push_choose(&p->groups);
+    uint64_t began = ckpt__push_began(&p->groups);
     for (size_t i = first; status == CKPT_OK && p->devices.lanes && i < end; i++)
         status = look_at_span(p, &spans[i], &l, err);
-    if (status == CKPT_OK)
+    if (way != CKPT__BY_READ && (cached = ckpt__cached_look(p->cached, e->file, begin, (size_t)bytes)))
+        have = bytes;
+    else if (status == CKPT_OK)
         status = choose_buffer(w, &l, bytes, &buffer, err);
     for (size_t i = first; status == CKPT_OK && i < end; i++) {
         ckpt__push_span *s = &spans[i];
-        const unsigned char *here = buffer + (place_of(p, s) - begin);
+        const unsigned char *here = (cached ? cached : buffer) + (place_of(p, s) - begin);
         uint64_t reach = place_of(p, s) - begin + (s->end - s->begin);
         while (status == CKPT_OK &&
                have < reach) { /* what is read and checked at once is in the cache for the second */
@@ -437,8 +438,12 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
             s->crc = ckpt__crc32(0, here, (size_t)(s->end - s->begin));
         status = compare(p, s, err);
         if (status == CKPT_OK)
-            status = deliver(w, s->storage, s->begin, s->end, here, s->begin, l.in_slot, err);
+            status = deliver(w, s->storage, s->begin, s->end, here, s->begin, l.in_slot, cached && i + 1 < end, err);
     }
+    if (cached)
+        ckpt__cached_leave(p->cached, e->file, begin, (size_t)bytes);
+    if (status == CKPT_OK && (cached || way == CKPT__BY_READ))
+        ckpt__push_took(&p->groups, way, began, bytes);
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
     return status < 0 ? status : given;
 }
@@ -575,12 +580,14 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
     ckpt_status status = open_pusher(&p, want, err);
     if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads,
                                                                p.list.unit_count, err)) == CKPT_OK) {
+        p.cached = ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)
             status = tell(&p, err);
         status = drain(&p, status, err);
         status = sum_up(&p, status, err);
         ckpt__push_devices_close(&p.devices);
+        ckpt__cached_close(p.cached);
     }
     for (unsigned i = 0; p.workers && i < p.threads; i++)
         free(p.workers[i].scratch);

@@ -3,6 +3,7 @@
 #define CKPT_PUSH_PRIV_H
 #include <pthread.h>
 #include "engine/push.h"
+#include "io/cached.h"
 
 /* Bytes [begin, end) of a source storage. A stored extent is cut into several where it is longer than a range; a coded one never is. */
 typedef struct ckpt__push_span {
@@ -40,6 +41,40 @@ void ckpt__push_list_free(ckpt__push_list *list);
 /* The CRCs of tensors that are not those of their storages: each is of a tensor in its own order, which a push does not read it in. So they
  * are compared before anything is touched. */
 ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source *source, ckpt_error *err);
+
+/* ---- push_read.c */
+
+/* How bytes of a file come to a place in host memory: the system copies them there, where they are checked; or they are checked where the page
+ * cache has them, and copied, with ordinary stores or past the processor's cache. Which one is the fastest depends on the machine, so each is
+ * timed as the push goes on. The bytes are the same. */
+typedef enum ckpt__push_way_of { CKPT__BY_READ = 0, CKPT__BY_COPY, CKPT__BY_STREAM } ckpt__push_way_of;
+enum { CKPT__PUSH_WAYS = 3, CKPT__LARGE_PUSH = 64 << 20 }; /* bytes that do not stay in the processor's cache */
+typedef struct ckpt__push_ways {
+    ckpt__cached *cached;           /* borrowed; NULL: all is read */
+    unsigned count;                 /* the first so many ways are open */
+    unsigned turn;                  /* choices so far; atomic */
+    uint64_t cost[CKPT__PUSH_WAYS]; /* nanoseconds a KiB, of late; 0: not known; atomic */
+} ckpt__push_ways;
+/* The ways of large spans, and of spans that are read together. `bytes`: of the whole push. The files, owned, to be closed when all threads are
+ * done; NULL: all is read. */
+ckpt__cached *ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans,
+                                   ckpt__push_ways *groups);
+/* The way for the next bytes; when they begin; and that they were done so. */
+ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w);
+uint64_t ckpt__push_began(const ckpt__push_ways *w);
+void ckpt__push_took(ckpt__push_ways *w, ckpt__push_way_of way, uint64_t began, uint64_t bytes);
+
+/* Bytes [begin, end) of a stored extent. All pointers are borrowed; what: for messages. */
+typedef struct ckpt__push_part {
+    const ckpt__source *source;
+    const ckpt__extent *extent;
+    uint64_t begin, end;
+    const char *what;
+} ckpt__push_part;
+/* Brings them to `to`; NULL: nowhere, by way of scratch, 256 KiB. *crc becomes their CRC-32; crc NULL: not asked for. ways NULL: all is read.
+ * ckpt__copy_stream_end has to follow. */
+ckpt_status ckpt__push_read(ckpt__push_ways *ways, const ckpt__push_part *p, unsigned char *to, unsigned char *scratch,
+                            uint32_t *crc, ckpt_error *err);
 
 /* ---- push_device.c */
 

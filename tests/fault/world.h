@@ -2,6 +2,7 @@
  * made large enough to be written past the page cache. And small changes to directories. */
 #ifndef WORLD_H
 #define WORLD_H
+#define SCRATCH_ON_DISK
 #include "../unit/state_fixture.h"
 
 #include <dirent.h>

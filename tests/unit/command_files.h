@@ -8,12 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "scratch_base.h"
 
 static char scratch[64];
 
 static void make_scratch(void)
 {
-    strcpy(scratch, "/tmp/ckpt-commands-XXXXXX");
+    snprintf(scratch, sizeof scratch, "%s/ckpt-commands-XXXXXX", scratch_base());
     if (!mkdtemp(scratch))
         abort();
 }

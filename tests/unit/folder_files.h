@@ -10,12 +10,13 @@
 #include <unistd.h>
 #include "runner.h"
 #include "torch_emit.h"
+#include "scratch_base.h"
 
 static char folder[64];
 
 static inline void make_folder(void)
 {
-    strcpy(folder, "/tmp/ckpt-folder-XXXXXX");
+    snprintf(folder, sizeof folder, "%s/ckpt-folder-XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 

@@ -4,6 +4,7 @@
  * The programs are linked with --wrap for the functions of the gate: nothing here waits for a time to pass. */
 #ifndef RUN_FIXTURE_H
 #define RUN_FIXTURE_H
+#define SCRATCH_ON_DISK
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -8,12 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "scratch_base.h"
 
 static char scratch[64];
 
 static inline void make_scratch(void)
 {
-    strcpy(scratch, "/tmp/ckpt-test-XXXXXX");
+    snprintf(scratch, sizeof scratch, "%s/ckpt-test-XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(scratch));
     ck_assert_int_eq(chdir(scratch), 0);
 }

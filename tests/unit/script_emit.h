@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "scratch_base.h"
 
 static char folder[64], path[96];
 static bytes pickle; /* data.pkl */
@@ -16,7 +17,7 @@ static int storages;
 
 static void script_setup(void)
 {
-    strcpy(folder, "/tmp/test_script.XXXXXX");
+    snprintf(folder, sizeof folder, "%s/test_script.XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/m.pt", folder);
     memset(&pickle, 0, sizeof pickle);

@@ -6,12 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 #include "runner.h"
+#include "scratch_base.h"
 
 static char folder[64];
 
 static void make_folder(void)
 {
-    strcpy(folder, "/tmp/ckpt-state-XXXXXX");
+    snprintf(folder, sizeof folder, "%s/ckpt-state-XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 

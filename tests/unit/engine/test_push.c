@@ -4,10 +4,12 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include "../../fakecuda/fakecuda.h"
 #include "engine/pull.h"
 #include "engine/put.h"
+#include "io/cached.h"
 #include "plan_files.h"
 
 enum { CASES = 1200, DEVICES = 2 };
@@ -38,6 +40,32 @@ void *__wrap_calloc(size_t n, size_t size)
 void *__wrap_realloc(void *p, size_t n)
 {
     return fails() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- looks at what the page cache has */
+
+static atomic_size_t seen_cached; /* bytes */
+const unsigned char *__real_ckpt__cached_look(ckpt__cached *c, uint32_t file, uint64_t offset, size_t n);
+const unsigned char *__wrap_ckpt__cached_look(ckpt__cached *c, uint32_t file, uint64_t offset, size_t n);
+const unsigned char *__wrap_ckpt__cached_look(ckpt__cached *c, uint32_t file, uint64_t offset, size_t n)
+{
+    const unsigned char *bytes = __real_ckpt__cached_look(c, file, offset, n);
+    atomic_fetch_add(&seen_cached, bytes ? n : 0);
+    return bytes;
+}
+
+/* Is a file of a test's folder one that can be mapped? */
+static bool gives_leases(void)
+{
+    make_scratch();
+    put("probe", "x");
+    int fd = open("probe", O_RDONLY);
+    bool gives = fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
+    close(fd);
+    remove_scratch();
+    if (!gives)
+        printf("# no file is mapped here: no lease is given\n");
+    return gives;
 }
 
 /* ---- the places of a target */
@@ -188,6 +216,7 @@ static ckpt_status push_one(const one *c, unsigned threads, uint64_t range, bool
                             .look_only = look_only,
                             .threads = threads,
                             .range = range,
+                            .cached_from = c->seed % 2, /* every other case maps its files, however small they are */
                             .done = done,
                             .counts = counts};
     memset(done, 0, TENSORS * sizeof *done);
@@ -256,7 +285,12 @@ static void all_cases(bool harms, bool devices, uint64_t first)
 
 START_TEST(to_the_host)
 {
+    bool leases = gives_leases();
+    atomic_store(&seen_cached, 0);
     all_cases(false, false, 7000);
+    printf("# %zu bytes came from the page cache\n", atomic_load(&seen_cached));
+    if (leases)
+        ck_assert_uint_gt(atomic_load(&seen_cached), 10000);
 }
 END_TEST
 

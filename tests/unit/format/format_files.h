@@ -10,12 +10,13 @@
 #include <unistd.h>
 #include "codec/crc32.h"
 #include "format/table.h"
+#include "../scratch_base.h"
 
 static char scratch[64];
 
 static void make_scratch(void)
 {
-    strcpy(scratch, "/tmp/ckpt-format-XXXXXX");
+    snprintf(scratch, sizeof scratch, "%s/ckpt-format-XXXXXX", scratch_base());
     if (!mkdtemp(scratch))
         abort();
 }

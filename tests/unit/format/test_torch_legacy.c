@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
+#include "../scratch_base.h"
 
 static char folder[64], path[96];
 static ckpt_error err;
@@ -26,7 +27,7 @@ static void forget(void)
 }
 static void setup(void)
 {
-    strcpy(folder, "/tmp/test_legacy.XXXXXX");
+    snprintf(folder, sizeof folder, "%s/test_legacy.XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/c.pt", folder);
     object.size = file.size = 0;

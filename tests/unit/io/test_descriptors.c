@@ -1,5 +1,6 @@
 /* A source of more files than the process may have open: which are closed and opened again, and what is said of those that were changed
  * meanwhile. */
+#define SCRATCH_ON_DISK
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

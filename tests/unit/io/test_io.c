@@ -1,4 +1,5 @@
 /* Sources and sinks: what is read, and what is published whole or not at all. */
+#define SCRATCH_ON_DISK
 #include "io/pump.h"
 #include "io/sink.h"
 #include "io/source.h"

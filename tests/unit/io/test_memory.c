@@ -1,4 +1,5 @@
 /* How much host memory is to be had: the kernel's texts, and the control groups' files in a made-up tree. */
+#define SCRATCH_ON_DISK
 #include "io/memory.h"
 #include "io/store.h"
 

@@ -1,5 +1,6 @@
 /* Who may read what is written: nobody else while it is written, then as what it replaces or as any new file, and never more
  * people than could read what it was made from. */
+#define SCRATCH_ON_DISK
 #include "io/sink.h"
 
 #include <ckpt/ckpt.h>

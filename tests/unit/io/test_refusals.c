@@ -1,5 +1,6 @@
 /* test_refusals.c - file systems that refuse something: each refusal is played by the functions below, and a run is opened,
  * saved, pruned, saved over, closed and resumed on it. docs/filesystems.md says who refuses what. */
+#define SCRATCH_ON_DISK
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* Publication when something fails: settling before publishing, file systems that cannot exchange names, and what is
  * left behind. */
+#define SCRATCH_ON_DISK
 #include "io/sink.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* The files that a checkpoint is read from: a directory, several, a file and what lies beside it. */
+#define SCRATCH_ON_DISK
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/uio.h>

@@ -1,4 +1,5 @@
 /* A run directory: made, locked, listed, its small files read and replaced. */
+#define SCRATCH_ON_DISK
 #include "io/store.h"
 
 #include <errno.h>

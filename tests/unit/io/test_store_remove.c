@@ -1,4 +1,5 @@
 /* What leaves a run directory: leftovers, pruned checkpoints, requests; and what never does. */
+#define SCRATCH_ON_DISK
 #include "io/store.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 
 #include "../llmc_files.h"
 #include "../scarce_memory.h"
+#include "../scratch_base.h"
 
 static ckpt_report *report;
 static char targets[40]; /* a directory for them, which is the current one */
@@ -271,7 +272,7 @@ END_TEST
 static void begin_all(void)
 {
     setup();
-    strcpy(targets, "/tmp/ckpt-llmc-XXXXXX");
+    snprintf(targets, sizeof targets, "%s/ckpt-llmc-XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(targets));
     ck_assert_int_eq(chdir(targets), 0);
 }

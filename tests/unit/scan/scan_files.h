@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "../runner.h"
+#include "../scratch_base.h"
 
 static char scan_folder[64];
 static ckpt_scan *scanned;
@@ -15,7 +16,7 @@ static ckpt_report *scan_report;
 
 static void scan_setup(void)
 {
-    strcpy(scan_folder, "/tmp/ckpt-scan-XXXXXX");
+    snprintf(scan_folder, sizeof scan_folder, "%s/ckpt-scan-XXXXXX", scratch_base());
     ck_assert_ptr_nonnull(mkdtemp(scan_folder));
     ck_assert_int_eq(chdir(scan_folder), 0);
     scanned = NULL;
