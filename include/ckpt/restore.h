@@ -10,6 +10,13 @@
 
 CKPT_BEGIN_DECLS
 
+/* Where a large checkpoint is in the page cache, and the file system gives a read lease on its files (fcntl(2): whoever would
+ * write to one or cut it waits until the restore is done with it), a restore may map them instead of reading. It times both and takes the
+ * faster one. */
+#define CKPT_AVOID_MAPPING 0x1
+/* Copies of a large checkpoint may go past the processor's cache (x86: non-temporal stores). */
+#define CKPT_AVOID_STREAMING 0x2
+
 /* Options of a restore: what is restored, and where to. All zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
  * call. */
 typedef struct ckpt_restore_options {
@@ -46,6 +53,9 @@ typedef struct ckpt_restore_options {
                                    * where a tensor goes to a GPU twelve, but no more than the process may run on
                                    * processors. The result is the same for any number:
                                    * the bytes, and the error. Of a damaged checkpoint, which tensors are still restored may differ */
+    uint64_t
+        avoid; /* CKPT_AVOID_..., or-ed: means to be fast that it goes without, to find out which one is to blame. The
+                                   * result is the same. A bit that the library does not know is CKPT_E_ARGUMENT */
 } ckpt_restore_options;
 #define CKPT_RESTORE_OPTIONS_INIT CKPT_SIZED(ckpt_restore_options)
 
@@ -68,7 +78,7 @@ ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore
 
 /* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] and reports[i]
  * belong to states[i]; options, reports and each of their elements may be NULL (defaults; no report). What concerns the file
- * (format, also, no_verify, verify_first, progress, threads) is taken from options[0].
+ * (format, also, no_verify, verify_first, progress, threads, avoid) is taken from options[0].
  *   Two states share a byte of memory only where both bind one place in one dtype, shape and strides, and both get the same
  * tensor or number of the checkpoint there (replicas with one step). All else that two states share is CKPT_E_MISMATCH, and
  * the finding "overlap" in the reports of both names the two tensors and states. No byte has moved then. */

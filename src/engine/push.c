@@ -30,6 +30,7 @@ typedef struct pusher {
     uint64_t read;                /* bytes of the units that are done; atomic */
     ckpt__cached *cached;         /* owned; NULL: files are read */
     ckpt__push_ways ways, groups; /* of large spans, and of spans that are read together */
+    bool streams;                 /* copies go past the cache */
     uint64_t told;                /* the last that progress was told; the calling thread's */
 } pusher;
 
@@ -156,8 +157,8 @@ static ckpt_status deliver_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     uint64_t bytes;
     begin_bond(p, c->bond);
-    if (!lane && p->list.bytes >= CKPT__LARGE_PUSH && ckpt__op_is_plain(op) &&
-        ckpt__copy_box_is_run(&c->box, op, &bytes) && bytes >= LARGE_RUN)
+    if (!lane && p->streams && ckpt__op_is_plain(op) && ckpt__copy_box_is_run(&c->box, op, &bytes) &&
+        bytes >= LARGE_RUN)
         ckpt__copy_stream_ahead(to, from, (size_t)bytes, l->more ? (size_t)bytes : 0);
     else if (!lane)
         status = ckpt__box_move(op, &c->box, from, to, p->want->counts ? &cost : NULL, what, err);
@@ -580,6 +581,7 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
     ckpt_status status = open_pusher(&p, want, err);
     if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads,
                                                                p.list.unit_count, err)) == CKPT_OK) {
+        p.streams = p.list.bytes >= CKPT__LARGE_PUSH && !(want->avoid & CKPT_AVOID_STREAMING);
         p.cached = ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)

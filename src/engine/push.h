@@ -2,6 +2,7 @@
 #ifndef CKPT_PUSH_H
 #define CKPT_PUSH_H
 #include <ckpt/progress.h>
+#include <ckpt/restore.h>
 #include "device/lanes.h"
 #include "engine/plan.h"
 #include "io/source.h"
@@ -22,7 +23,7 @@ typedef struct ckpt__push_want {
     unsigned threads;              /* the calling one is among them; 0: it alone */
     uint64_t range; /* bytes of the source that one thread takes at a time; 0: CKPT__BLOCK, or CKPT__SLOT to devices */
     uint64_t cached_from;         /* a push of so many bytes may map files (io/cached.h); 0: of 64 MiB */
-    bool no_cached;               /* none does */
+    uint64_t avoid;               /* CKPT_AVOID_..., as <ckpt/restore.h> has them */
     unsigned char *done;          /* one a bond, a ckpt__copied, all zero before; NULL: not asked */
     ckpt__convert_counts *counts; /* one a bond; they grow by what conversions cost; NULL: not asked */
 } ckpt__push_want;

@@ -19,8 +19,9 @@ ckpt__cached *ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, 
                                    ckpt__push_ways *groups)
 {
     uint64_t least = want->cached_from ? want->cached_from : CKPT__LARGE_PUSH;
-    ckpt__cached *cached = want->no_cached || bytes < least ? NULL : ckpt__cached_open(want->source);
-    *spans = (ckpt__push_ways){.cached = cached, .count = want->look_only ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
+    bool no_stream = want->look_only || want->avoid & CKPT_AVOID_STREAMING;
+    ckpt__cached *cached = want->avoid & CKPT_AVOID_MAPPING || bytes < least ? NULL : ckpt__cached_open(want->source);
+    *spans = (ckpt__push_ways){.cached = cached, .count = no_stream ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
     *groups = (ckpt__push_ways){.cached = cached, .count = CKPT__BY_STREAM};
     return cached;
 }

@@ -189,6 +189,7 @@ ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *er
                             .check = !o->no_verify,
                             .look_only = look_only,
                             .threads = threads_of(r),
+                            .avoid = o->avoid,
                             .done = look_only ? NULL : r->bonds.done};
     return ckpt__push(&want, err);
 }

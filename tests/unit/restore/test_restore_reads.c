@@ -1,6 +1,7 @@
 /* What a restore reads, counted at pread: each byte once, in whatever shape, and into however many states. And tensors that lie in
  * pieces: the reader that is opened here splits one. */
 #include <ckpt/ckpt.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/put.h"
@@ -232,6 +233,53 @@ START_TEST(split_tensors)
 }
 END_TEST
 
+/* A file of more than 64 MiB that is in the page cache is mapped for the most part, where a lease is given on it, and read where nobody
+ * wants that; the bytes are the same. */
+START_TEST(a_large_one)
+{
+    enum { LARGE = 20 << 20 };
+    static const int64_t large_shape[] = {LARGE};
+    static const uint64_t avoid[] = {0, CKPT_AVOID_MAPPING, CKPT_AVOID_STREAMING,
+                                     CKPT_AVOID_MAPPING | CKPT_AVOID_STREAMING};
+    ckpt_error err = CKPT_ERROR_INIT;
+    float *values = malloc(LARGE * sizeof *values), *back = malloc(LARGE * sizeof *back);
+    ckpt_state *from = ckpt_state_new(), *to = ckpt_state_new();
+    make_scratch();
+    for (size_t i = 0; i < LARGE; i++)
+        values[i] = (float)(i * 7 % 16777213);
+    bind_one(from, "w", CKPT_F32, 1, large_shape, NULL, values, any);
+    bind_one(to, "w", CKPT_F32, 1, large_shape, NULL, back, any);
+    ck_assert_int_eq(ckpt_save(from, "a.safetensors", NULL, &err), CKPT_OK);
+    int fd = open("a.safetensors", O_RDONLY);
+    bool leases = fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
+    ck_assert_int_eq(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
+    for (size_t block = 0; block < LARGE * sizeof *values; block += N * sizeof *values) /* into the cache */
+        ck_assert_int_gt(pread(fd, back, N * sizeof *values, (off_t)block), 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof avoid / sizeof *avoid; i++) {
+        ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+        o.avoid = avoid[i];
+        memset(back, 0, LARGE * sizeof *back);
+        read_bytes = 0;
+        ck_assert_msg(ckpt_restore(to, "a.safetensors", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+        ck_assert_int_eq(memcmp(values, back, LARGE * sizeof *back), 0);
+        if (avoid[i] & CKPT_AVOID_MAPPING)
+            ck_assert_uint_ge(read_bytes, LARGE * sizeof *back);
+        else if (leases)
+            ck_assert_uint_lt(read_bytes, LARGE * sizeof *back);
+    }
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    o.avoid = 0x80;
+    ck_assert_int_eq(ckpt_restore(to, "a.safetensors", &o, NULL, &err), CKPT_E_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(err.message, "0x80"));
+    ckpt_state_free(from);
+    ckpt_state_free(to);
+    free(values);
+    free(back);
+    remove_scratch();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("restore reads");
@@ -240,6 +288,7 @@ int main(void)
     tcase_add_test(t, each_byte_once);
     tcase_add_test(t, small_neighbours_together);
     tcase_add_test(t, split_tensors);
+    tcase_add_test(t, a_large_one);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
