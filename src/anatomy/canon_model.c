@@ -158,25 +158,31 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
 
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
 {
-    static const char *const surely[] = {"running_mean", "running_var", "num_batches_tracked"};
-    static const char *const perhaps[] = {"inv_freq",      "masked_bias",
-                                          "zero_k_bias",   "attn_bias_for_masking",
-                                          "_mask",         ".mask",
-                                          "freqs_cis",     "cos_cached",
-                                          "sin_cached",    "._u",
-                                          "._v",           ".weight_u",
-                                          ".weight_v",     "rotary_emb.cos",
-                                          "rotary_emb.sin"};
+    static const ckpt_str surely[] = {CKPT__STR("running_mean"), CKPT__STR("running_var"),
+                                      CKPT__STR("num_batches_tracked")};
+    static const ckpt_str perhaps[] = {
+        CKPT__STR("inv_freq"),
+        CKPT__STR("masked_bias"),
+        CKPT__STR("zero_k_bias"),
+        CKPT__STR("attn_bias_for_masking"),
+        CKPT__STR("_mask"),
+        CKPT__STR(".mask"),
+        CKPT__STR("freqs_cis"),
+        CKPT__STR("cos_cached"),
+        CKPT__STR("sin_cached"),
+        CKPT__STR("._u"),
+        CKPT__STR("._v"),
+        CKPT__STR(".weight_u"),
+        CKPT__STR(".weight_v"),
+        CKPT__STR("rotary_emb.cos"),
+        CKPT__STR("rotary_emb.sin"),
+    };
     if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
         return CKPT__A_BUFFER; /* a gradient needs a float, real or complex */
-    for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
-        if (ckpt__str_ends(name, surely[i]))
-            return CKPT__A_BUFFER;
-    if (info->role == CKPT_ROLE_BUFFER)
+    if (ckpt__str_ends_among(name, surely, sizeof surely / sizeof surely[0]))
+        return CKPT__A_BUFFER;
+    if (info->role == CKPT_ROLE_BUFFER || ckpt__str_ends_among(name, perhaps, sizeof perhaps / sizeof perhaps[0]))
         return CKPT__MAYBE_BUFFER;
-    for (size_t i = 0; i < sizeof perhaps / sizeof perhaps[0]; i++)
-        if (ckpt__str_ends(name, perhaps[i]))
-            return CKPT__MAYBE_BUFFER;
     /* GPT-2's causal mask is called attn.bias and has shape (1, 1, n, n). */
     if (ckpt__str_ends(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
         return CKPT__MAYBE_BUFFER;

@@ -8,12 +8,6 @@ bool ckpt__str_begins_with(ckpt_str s, ckpt_str head)
     return s.data && s.size >= head.size && (head.size == 0 || memcmp(s.data, head.data, head.size) == 0);
 }
 
-bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail)
-{
-    return s.data && s.size >= tail.size &&
-           (tail.size == 0 || memcmp(s.data + s.size - tail.size, tail.data, tail.size) == 0);
-}
-
 bool ckpt__str_begins(ckpt_str s, const char *head)
 {
     return ckpt__str_begins_with(s, ckpt__s(head));
@@ -22,16 +16,6 @@ bool ckpt__str_begins(ckpt_str s, const char *head)
 bool ckpt__str_begins_more(ckpt_str s, const char *head)
 {
     return s.size > strlen(head) && ckpt__str_begins_with(s, ckpt__s(head));
-}
-
-bool ckpt__str_ends(ckpt_str s, const char *tail)
-{
-    return ckpt__str_ends_with(s, ckpt__s(tail));
-}
-
-bool ckpt__str_ends_more(ckpt_str s, const char *tail)
-{
-    return s.size > strlen(tail) && ckpt__str_ends_with(s, ckpt__s(tail));
 }
 
 bool ckpt__str_holds(ckpt_str s, const char *part)

@@ -50,11 +50,35 @@ static inline ckpt_str ckpt__str_last(ckpt_str s)
 /* The string may be the head or the tail itself; of the two with _more it has at least one byte besides. */
 bool ckpt__str_begins(ckpt_str s, const char *head);
 bool ckpt__str_begins_more(ckpt_str s, const char *head);
-bool ckpt__str_ends(ckpt_str s, const char *tail);
-bool ckpt__str_ends_more(ckpt_str s, const char *tail);
-/* The same of strings that are both sized. */
+/* The same of strings that are both sized. Most names of a checkpoint end in another byte than what is asked for. */
 bool ckpt__str_begins_with(ckpt_str s, ckpt_str head);
-bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail);
+static inline bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail)
+{
+    return s.data && s.size >= tail.size &&
+           (tail.size == 0 || (s.data[s.size - 1] == tail.data[tail.size - 1] &&
+                               memcmp(s.data + s.size - tail.size, tail.data, tail.size) == 0));
+}
+static inline bool ckpt__str_ends(ckpt_str s, const char *tail)
+{
+    return ckpt__str_ends_with(s, ckpt__s(tail));
+}
+static inline bool ckpt__str_ends_more(ckpt_str s, const char *tail)
+{
+    return s.size > strlen(tail) && ckpt__str_ends_with(s, ckpt__s(tail));
+}
+/* Does it end in one of them? */
+static inline bool ckpt__str_ends_among(ckpt_str s, const ckpt_str *tails, size_t count)
+{
+    bool ends = false;
+    for (size_t i = 0; !ends && i < count; i++)
+        ends = ckpt__str_ends_with(s, tails[i]);
+    return ends;
+}
+/* A string of a table, of a literal. */
+#define CKPT__STR(literal)                                                                                             \
+    {                                                                                                                  \
+        literal, sizeof literal - 1                                                                                    \
+    }
 /* Does it hold the part anywhere? _nocase: letters of ASCII in either case. */
 bool ckpt__str_holds(ckpt_str s, const char *part);
 bool ckpt__str_holds_nocase(ckpt_str s, const char *part);
