@@ -324,10 +324,24 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
 /* A part of the name is PEFT's: lora_A, lora_B, lora_embedding_A, lora_magnitude_vector. */
 bool ckpt__canon_is_adapter(ckpt_str name)
 {
-    for (size_t i = 0; i + 5 <= name.size; i++)
-        if ((i == 0 || name.data[i - 1] == '.') && memcmp(name.data + i, "lora_", 5) == 0)
+    const size_t n = sizeof "lora" - 1;
+    size_t i = 0;
+    for (const char *at; i < name.size && (at = memchr(name.data + i, '_', name.size - i)) != NULL; i++) {
+        i = (size_t)(at - name.data);
+        if (i >= n && memcmp(at - n, "lora", n) == 0 && (i == n || at[-(ptrdiff_t)n - 1] == '.'))
             return true;
+    }
     return false;
+}
+
+static ckpt_status table_names(ckpt__builder *b, ckpt__model *m)
+{
+    m->by_name = ckpt__hash_new(m->count);
+    ckpt_status s = m->by_name ? CKPT_OK : ckpt__canon_no_memory(b);
+    for (size_t i = 0; i < m->count && s == CKPT_OK; i++)
+        if (ckpt__hash_put(m->by_name, m->entries[i].name.data, m->entries[i].name.size, i, NULL) < 0)
+            s = ckpt__canon_no_memory(b);
+    return s;
 }
 
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out)
@@ -362,12 +376,8 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
         last_part = from;
     }
     out->sorted = out->sorted || listed_by_name(b, out);
-    out->by_name = ckpt__hash_new(out->count);
-    if (s == CKPT_OK && !out->by_name)
-        s = ckpt__canon_no_memory(b);
-    for (size_t i = 0; i < out->count && s == CKPT_OK; i++)
-        if (ckpt__hash_put(out->by_name, out->entries[i].name.data, out->entries[i].name.size, i, NULL) < 0)
-            s = ckpt__canon_no_memory(b);
+    if (s == CKPT_OK && b->optimizer_count)
+        s = table_names(b, out);
     if (s == CKPT_OK)
         s = mark_ties(b, out);
     for (size_t i = 0; i < out->count; i++)

@@ -23,12 +23,29 @@ bool ckpt__str_holds(ckpt_str s, const char *part)
     return s.data && memmem(s.data, s.size, part, strlen(part)) != NULL;
 }
 
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* What is no letter is the same in either case, and looked for first; without one, the first letter is. */
 bool ckpt__str_holds_nocase(ckpt_str s, const char *part)
 {
-    size_t n = strlen(part);
-    for (size_t i = 0; s.data && n <= s.size && i <= s.size - n; i++)
+    const char either = 'a' ^ 'A';
+    size_t n = strlen(part), mark = 0;
+    while (is_letter(part[mark]))
+        mark++;
+    for (size_t i = 0; s.data && n <= s.size && i <= s.size - n; i++) {
+        const char *at = mark < n ? memchr(s.data + i + mark, part[mark], s.size - n - i + 1) : s.data + i;
+        if (!at)
+            return false;
+        if (mark < n)
+            i = (size_t)(at - s.data) - mark;
+        else if (n && ((*at ^ *part) & ~either))
+            continue;
         if (strncasecmp(s.data + i, part, n) == 0)
             return true;
+    }
     return false;
 }
 

@@ -25,7 +25,7 @@ static inline bool ckpt__str_equal(ckpt_str a, ckpt_str b)
 static inline bool ckpt__str_among(ckpt_str s, const char *words)
 {
     for (const char *at = words; *at;) {
-        size_t n = strcspn(at, " ");
+        size_t n = (size_t)(strchrnul(at, ' ') - at);
         if (n == s.size && memcmp(at, s.data, n) == 0)
             return true;
         at += n + (at[n] == ' ');
@@ -66,13 +66,14 @@ static inline bool ckpt__str_ends_more(ckpt_str s, const char *tail)
 {
     return s.size > strlen(tail) && ckpt__str_ends_with(s, ckpt__s(tail));
 }
-/* Does it end in one of them? */
+/* Does it end in one of them? None of them is empty. */
 static inline bool ckpt__str_ends_among(ckpt_str s, const ckpt_str *tails, size_t count)
 {
-    bool ends = false;
-    for (size_t i = 0; !ends && i < count; i++)
-        ends = ckpt__str_ends_with(s, tails[i]);
-    return ends;
+    const char last = s.data && s.size ? s.data[s.size - 1] : 0;
+    for (size_t i = 0; i < count; i++)
+        if (tails[i].data[tails[i].size - 1] == last && ckpt__str_ends_with(s, tails[i]))
+            return true;
+    return false;
 }
 /* A string of a table, of a literal. */
 #define CKPT__STR(literal)                                                                                             \
