@@ -308,7 +308,7 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
 /* Canonical names tell which dict is what, and which state belongs to which parameter. */
 static ckpt_status take_named(const summary_work *p, ckpt__anatomy *anatomy)
 {
-    ckpt__canon_hints hints = {.anatomy = anatomy, .optional_optimizer = true};
+    ckpt__canon_hints hints = {.anatomy = anatomy, .paths_only = true, .optional_optimizer = true};
     ckpt__canon *canon = NULL;
     ckpt_error ignored = CKPT_ERROR_INIT;
     ckpt_report *findings = ckpt_report_new();
