@@ -453,6 +453,9 @@ typedef struct ckpt__examination {
                                    * 100 and 200 rows in the first two, found[305] is of rows_state[5] */
     ckpt__refusal refusals[CKPT__REFUSALS];
     size_t refusal_count;
+    /* Globals of the pickle that the loader was found to allow, borrowed; NULL: none. Most tensors are made by the same few. */
+    const void *allowed[4];
+    size_t allowed_next;
     uint64_t refusals_more;     /* places with classes beyond the first CKPT__REFUSALS */
     ckpt_error several;         /* status not CKPT_OK: more than one order of the parameters fits */
     unsigned inside;            /* CKPT__IN_: what the ranks wrote; 0: no sharded checkpoint */
