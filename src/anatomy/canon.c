@@ -33,7 +33,8 @@ ckpt_status ckpt__canon_check_names(const char *const *param_names, size_t count
     return CKPT_OK;
 }
 
-static ckpt_status build_torch(ckpt__builder *b)
+/* *entries is set to false where nothing but the paths is asked for. */
+static ckpt_status build_torch(ckpt__builder *b, bool *entries)
 {
     if (!b->tree.count)
         return CKPT_OK;
@@ -41,13 +42,22 @@ static ckpt_status build_torch(ckpt__builder *b)
     if (b->no_memory)
         return ckpt__canon_no_memory(b);
     ckpt_status s = ckpt__canon_find(b);
-    if (s == CKPT_OK)
+    *entries = !b->hints->paths_only || b->optimizer.node != SIZE_MAX;
+    if (s == CKPT_OK && *entries)
         s = ckpt__canon_emit_torch(b);
     if (b->anatomy->unfolded.mixed) /* the file has no such paths */
         b->canon->model_path = b->canon->optimizer_path = (ckpt_str){NULL, 0};
     if (b->anatomy->unfolded.beside)
         b->canon->model_path = (ckpt_str){NULL, 0};
     return s;
+}
+
+static bool has_state(const ckpt__builder *b)
+{
+    bool has = false;
+    for (size_t i = 0; !has && i < b->index->tensor_count; i++)
+        has = b->index->tensors[i].info.param.data && b->index->tensors[i].info.state_key.data;
+    return has;
 }
 
 static ckpt_status build(ckpt__builder *b)
@@ -59,13 +69,14 @@ static ckpt_status build(ckpt__builder *b)
     for (size_t i = 0; i < b->tree.count; i++)
         b->tree.nodes[i].taken = false;
     const ckpt__format *format = ckpt__format_of(b->index);
+    bool entries = true;
     if (format->canonical)
         s = ckpt__canon_native(b);
     else if (format->laid_out || ckpt__canon_in_files(b))
-        s = build_torch(b);
-    else
+        s = build_torch(b, &entries);
+    else if ((entries = !b->hints->paths_only || has_state(b)))
         s = ckpt__canon_plain(b);
-    if (s == CKPT_OK)
+    if (s == CKPT_OK && entries)
         s = ckpt__canon_finish(b);
     if (s == CKPT_OK && b->no_memory)
         s = ckpt__canon_no_memory(b);

@@ -139,7 +139,9 @@ typedef struct ckpt__canon_hints {
                                    * warning "order-ambiguous" says so */
     bool needs_order;         /* with optional_optimizer: more than one order is an error all the same */
     bool needs_scaler;        /* with optional_optimizer: more than one scaler is an error all the same */
-    bool optional_optimizer;  /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
+    bool paths_only; /* where no tensor is state of an optimizer, only model_path and the other paths are asked for:
+                                   * the canon has no entries then, and by_name is NULL */
+    bool optional_optimizer; /* nothing of an optimizer or scaler is asked for: what is ambiguous there is the
                                    * warning "source-ambiguous", "order-ambiguous" or "order-unknown" instead of an error,
                                    * and stays outside */
 } ckpt__canon_hints;

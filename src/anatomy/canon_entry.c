@@ -299,22 +299,23 @@ static ckpt_status put_own_step(ckpt__builder *b)
 static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
 {
     static const struct {
-        const char *tail, *weight;
+        ckpt_str tail;
+        const char *weight;
     } tails[] = {
-        {".absmax", ""},
-        {".quant_map", ""},
-        {".nested_absmax", ""},
-        {".nested_quant_map", ""},
-        {".quant_state.bitsandbytes__nf4", ""},
-        {".quant_state.bitsandbytes__fp4", ""},
-        {".SCB", ".weight"},
-        {".weight_format", ".weight"},
+        {CKPT__STR(".absmax"), ""},
+        {CKPT__STR(".quant_map"), ""},
+        {CKPT__STR(".nested_absmax"), ""},
+        {CKPT__STR(".nested_quant_map"), ""},
+        {CKPT__STR(".quant_state.bitsandbytes__nf4"), ""},
+        {CKPT__STR(".quant_state.bitsandbytes__fp4"), ""},
+        {CKPT__STR(".SCB"), ".weight"},
+        {CKPT__STR(".weight_format"), ".weight"},
     };
     if (e->outside || !e->is_tensor || e->param.data || (e->role != CKPT_ROLE_PARAM && e->role != CKPT_ROLE_BUFFER))
         return;
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
-        size_t n = strlen(tails[i].tail), found;
-        if (!ckpt__str_ends_more(e->name, tails[i].tail))
+        size_t n = tails[i].tail.size, found;
+        if (e->name.size == n || !ckpt__str_ends_with(e->name, tails[i].tail))
             continue;
         ckpt__buf weight = {0};
         ckpt__buf_add(&weight, e->name.data, e->name.size - n);

@@ -158,25 +158,31 @@ ckpt_status ckpt__canon_param_name(ckpt__builder *b, ckpt_str raw, int strip, ck
 
 ckpt__param_class ckpt__param_class_of(const ckpt_tensor_info *info, ckpt_str name)
 {
-    static const char *const surely[] = {"running_mean", "running_var", "num_batches_tracked"};
-    static const char *const perhaps[] = {"inv_freq",      "masked_bias",
-                                          "zero_k_bias",   "attn_bias_for_masking",
-                                          "_mask",         ".mask",
-                                          "freqs_cis",     "cos_cached",
-                                          "sin_cached",    "._u",
-                                          "._v",           ".weight_u",
-                                          ".weight_v",     "rotary_emb.cos",
-                                          "rotary_emb.sin"};
+    static const ckpt_str surely[] = {CKPT__STR("running_mean"), CKPT__STR("running_var"),
+                                      CKPT__STR("num_batches_tracked")};
+    static const ckpt_str perhaps[] = {
+        CKPT__STR("inv_freq"),
+        CKPT__STR("masked_bias"),
+        CKPT__STR("zero_k_bias"),
+        CKPT__STR("attn_bias_for_masking"),
+        CKPT__STR("_mask"),
+        CKPT__STR(".mask"),
+        CKPT__STR("freqs_cis"),
+        CKPT__STR("cos_cached"),
+        CKPT__STR("sin_cached"),
+        CKPT__STR("._u"),
+        CKPT__STR("._v"),
+        CKPT__STR(".weight_u"),
+        CKPT__STR(".weight_v"),
+        CKPT__STR("rotary_emb.cos"),
+        CKPT__STR("rotary_emb.sin"),
+    };
     if (!ckpt_dtype_is_float(info->dtype) && !ckpt__dtype_row_of(info->dtype)->is_complex)
         return CKPT__A_BUFFER; /* a gradient needs a float, real or complex */
-    for (size_t i = 0; i < sizeof surely / sizeof surely[0]; i++)
-        if (ckpt__str_ends(name, surely[i]))
-            return CKPT__A_BUFFER;
-    if (info->role == CKPT_ROLE_BUFFER)
+    if (ckpt__str_ends_among(name, surely, sizeof surely / sizeof surely[0]))
+        return CKPT__A_BUFFER;
+    if (info->role == CKPT_ROLE_BUFFER || ckpt__str_ends_among(name, perhaps, sizeof perhaps / sizeof perhaps[0]))
         return CKPT__MAYBE_BUFFER;
-    for (size_t i = 0; i < sizeof perhaps / sizeof perhaps[0]; i++)
-        if (ckpt__str_ends(name, perhaps[i]))
-            return CKPT__MAYBE_BUFFER;
     /* GPT-2's causal mask is called attn.bias and has shape (1, 1, n, n). */
     if (ckpt__str_ends(name, ".bias") && info->ndim == 4 && info->shape[0] == 1 && info->shape[1] == 1)
         return CKPT__MAYBE_BUFFER;
@@ -318,10 +324,24 @@ static bool listed_by_name(const ckpt__builder *b, const ckpt__model *m)
 /* A part of the name is PEFT's: lora_A, lora_B, lora_embedding_A, lora_magnitude_vector. */
 bool ckpt__canon_is_adapter(ckpt_str name)
 {
-    for (size_t i = 0; i + 5 <= name.size; i++)
-        if ((i == 0 || name.data[i - 1] == '.') && memcmp(name.data + i, "lora_", 5) == 0)
+    const size_t n = sizeof "lora" - 1;
+    size_t i = 0;
+    for (const char *at; i < name.size && (at = memchr(name.data + i, '_', name.size - i)) != NULL; i++) {
+        i = (size_t)(at - name.data);
+        if (i >= n && memcmp(at - n, "lora", n) == 0 && (i == n || at[-(ptrdiff_t)n - 1] == '.'))
             return true;
+    }
     return false;
+}
+
+static ckpt_status table_names(ckpt__builder *b, ckpt__model *m)
+{
+    m->by_name = ckpt__hash_new(m->count);
+    ckpt_status s = m->by_name ? CKPT_OK : ckpt__canon_no_memory(b);
+    for (size_t i = 0; i < m->count && s == CKPT_OK; i++)
+        if (ckpt__hash_put(m->by_name, m->entries[i].name.data, m->entries[i].name.size, i, NULL) < 0)
+            s = ckpt__canon_no_memory(b);
+    return s;
 }
 
 ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckpt__model *out)
@@ -356,12 +376,8 @@ ckpt_status ckpt__canon_read_model(ckpt__builder *b, size_t node, int strip, ckp
         last_part = from;
     }
     out->sorted = out->sorted || listed_by_name(b, out);
-    out->by_name = ckpt__hash_new(out->count);
-    if (s == CKPT_OK && !out->by_name)
-        s = ckpt__canon_no_memory(b);
-    for (size_t i = 0; i < out->count && s == CKPT_OK; i++)
-        if (ckpt__hash_put(out->by_name, out->entries[i].name.data, out->entries[i].name.size, i, NULL) < 0)
-            s = ckpt__canon_no_memory(b);
+    if (s == CKPT_OK && b->optimizer_count)
+        s = table_names(b, out);
     if (s == CKPT_OK)
         s = mark_ties(b, out);
     for (size_t i = 0; i < out->count; i++)

@@ -8,12 +8,6 @@ bool ckpt__str_begins_with(ckpt_str s, ckpt_str head)
     return s.data && s.size >= head.size && (head.size == 0 || memcmp(s.data, head.data, head.size) == 0);
 }
 
-bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail)
-{
-    return s.data && s.size >= tail.size &&
-           (tail.size == 0 || memcmp(s.data + s.size - tail.size, tail.data, tail.size) == 0);
-}
-
 bool ckpt__str_begins(ckpt_str s, const char *head)
 {
     return ckpt__str_begins_with(s, ckpt__s(head));
@@ -24,27 +18,34 @@ bool ckpt__str_begins_more(ckpt_str s, const char *head)
     return s.size > strlen(head) && ckpt__str_begins_with(s, ckpt__s(head));
 }
 
-bool ckpt__str_ends(ckpt_str s, const char *tail)
-{
-    return ckpt__str_ends_with(s, ckpt__s(tail));
-}
-
-bool ckpt__str_ends_more(ckpt_str s, const char *tail)
-{
-    return s.size > strlen(tail) && ckpt__str_ends_with(s, ckpt__s(tail));
-}
-
 bool ckpt__str_holds(ckpt_str s, const char *part)
 {
     return s.data && memmem(s.data, s.size, part, strlen(part)) != NULL;
 }
 
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* What is no letter is the same in either case, and looked for first; without one, the first letter is. */
 bool ckpt__str_holds_nocase(ckpt_str s, const char *part)
 {
-    size_t n = strlen(part);
-    for (size_t i = 0; s.data && n <= s.size && i <= s.size - n; i++)
+    const char either = 'a' ^ 'A';
+    size_t n = strlen(part), mark = 0;
+    while (is_letter(part[mark]))
+        mark++;
+    for (size_t i = 0; s.data && n <= s.size && i <= s.size - n; i++) {
+        const char *at = mark < n ? memchr(s.data + i + mark, part[mark], s.size - n - i + 1) : s.data + i;
+        if (!at)
+            return false;
+        if (mark < n)
+            i = (size_t)(at - s.data) - mark;
+        else if (n && ((*at ^ *part) & ~either))
+            continue;
         if (strncasecmp(s.data + i, part, n) == 0)
             return true;
+    }
     return false;
 }
 

@@ -25,7 +25,7 @@ static inline bool ckpt__str_equal(ckpt_str a, ckpt_str b)
 static inline bool ckpt__str_among(ckpt_str s, const char *words)
 {
     for (const char *at = words; *at;) {
-        size_t n = strcspn(at, " ");
+        size_t n = (size_t)(strchrnul(at, ' ') - at);
         if (n == s.size && memcmp(at, s.data, n) == 0)
             return true;
         at += n + (at[n] == ' ');
@@ -50,11 +50,36 @@ static inline ckpt_str ckpt__str_last(ckpt_str s)
 /* The string may be the head or the tail itself; of the two with _more it has at least one byte besides. */
 bool ckpt__str_begins(ckpt_str s, const char *head);
 bool ckpt__str_begins_more(ckpt_str s, const char *head);
-bool ckpt__str_ends(ckpt_str s, const char *tail);
-bool ckpt__str_ends_more(ckpt_str s, const char *tail);
-/* The same of strings that are both sized. */
+/* The same of strings that are both sized. Most names of a checkpoint end in another byte than what is asked for. */
 bool ckpt__str_begins_with(ckpt_str s, ckpt_str head);
-bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail);
+static inline bool ckpt__str_ends_with(ckpt_str s, ckpt_str tail)
+{
+    return s.data && s.size >= tail.size &&
+           (tail.size == 0 || (s.data[s.size - 1] == tail.data[tail.size - 1] &&
+                               memcmp(s.data + s.size - tail.size, tail.data, tail.size) == 0));
+}
+static inline bool ckpt__str_ends(ckpt_str s, const char *tail)
+{
+    return ckpt__str_ends_with(s, ckpt__s(tail));
+}
+static inline bool ckpt__str_ends_more(ckpt_str s, const char *tail)
+{
+    return s.size > strlen(tail) && ckpt__str_ends_with(s, ckpt__s(tail));
+}
+/* Does it end in one of them? None of them is empty. */
+static inline bool ckpt__str_ends_among(ckpt_str s, const ckpt_str *tails, size_t count)
+{
+    const char last = s.data && s.size ? s.data[s.size - 1] : 0;
+    for (size_t i = 0; i < count; i++)
+        if (tails[i].data[tails[i].size - 1] == last && ckpt__str_ends_with(s, tails[i]))
+            return true;
+    return false;
+}
+/* A string of a table, of a literal. */
+#define CKPT__STR(literal)                                                                                             \
+    {                                                                                                                  \
+        literal, sizeof literal - 1                                                                                    \
+    }
 /* Does it hold the part anywhere? _nocase: letters of ASCII in either case. */
 bool ckpt__str_holds(ckpt_str s, const char *part);
 bool ckpt__str_holds_nocase(ckpt_str s, const char *part);

@@ -115,6 +115,19 @@ static size_t escape_at(const char *p, size_t left, uint32_t *code)
     return 12;
 }
 
+/* How many of eight bytes, from the first one on, stand for themselves in a string. A difference borrows from bytes above one that
+ * is marked, never from those below it, so the lowest mark is right. */
+static size_t plain_bytes(const char *p)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101), top = each << 7;
+    uint64_t word;
+    memcpy(&word, p, sizeof word);
+    uint64_t quote = word ^ each * '"', escape = word ^ each * '\\';
+    uint64_t marks =
+        (word | ((word - each * 0x20) & ~word) | ((quote - each) & ~quote) | ((escape - each) & ~escape)) & top;
+    return marks ? (size_t)__builtin_ctzll(marks) / 8 : sizeof word;
+}
+
 /* At the opening quote. */
 static bool lex_string(ckpt__json *j, ckpt_error *err)
 {
@@ -125,7 +138,11 @@ static bool lex_string(ckpt__json *j, ckpt_error *err)
     j->escaped = false;
     while (p < j->size && j->text[p] != '"') {
         unsigned char c = (unsigned char)j->text[p];
-        size_t step = 1;
+        size_t step = 1, plain = j->size - p >= sizeof(uint64_t) ? plain_bytes(j->text + p) : 0;
+        if (plain > 0) {
+            p += plain;
+            continue;
+        }
         if (c == '\\') {
             j->escaped = true;
             step = escape_at(j->text + p, j->size - p, &code);

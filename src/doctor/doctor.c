@@ -513,6 +513,7 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
     p->loader = ckpt__loader_row_of(result->loader);
     result->loader = p->loader->loader;
     p->schedule_last = -1;
+    p->summary.struct_size = sizeof p->summary;
     p->inner = p->index;
     p->path = reader->path;
     p->arena = ckpt__arena_new(0);
@@ -531,6 +532,7 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
 void ckpt__doctor_discharge(ckpt__examination *p)
 {
     ckpt_report_free(p->canon_report);
+    ckpt_summary_clear(&p->summary);
     ckpt__placement_free(&p->places);
     ckpt__canon_free(p->canon);
     if (p->anatomy)

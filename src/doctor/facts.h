@@ -4,6 +4,7 @@
 #ifndef CKPT_DOCTOR_FACTS_H
 #define CKPT_DOCTOR_FACTS_H
 #include <ckpt/doctor.h>
+#include <ckpt/summary.h>
 #include "anatomy/anatomy.h"
 #include "anatomy/canon.h"
 #include "reader/reader.h"
@@ -452,13 +453,18 @@ typedef struct ckpt__examination {
                                    * 100 and 200 rows in the first two, found[305] is of rows_state[5] */
     ckpt__refusal refusals[CKPT__REFUSALS];
     size_t refusal_count;
-    uint64_t refusals_more;    /* places with classes beyond the first CKPT__REFUSALS */
-    ckpt_error several;        /* status not CKPT_OK: more than one order of the parameters fits */
-    unsigned inside;           /* CKPT__IN_: what the ranks wrote; 0: no sharded checkpoint */
-    bool inside_job;           /* and the loader is a program of that: job.c */
-    ckpt__mesh_asked mesh;     /* options->mesh; world 0: neither it nor options->world was said */
-    ckpt_report *canon_report; /* owned: what canonical names and placement said */
-    ckpt_error *err;           /* the caller's; NULL: not wanted */
+    /* Globals of the pickle that the loader was found to allow, borrowed; NULL: none. Most tensors are made by the same few. */
+    const void *allowed[4];
+    size_t allowed_next;
+    uint64_t refusals_more;     /* places with classes beyond the first CKPT__REFUSALS */
+    ckpt_error several;         /* status not CKPT_OK: more than one order of the parameters fits */
+    unsigned inside;            /* CKPT__IN_: what the ranks wrote; 0: no sharded checkpoint */
+    bool inside_job;            /* and the loader is a program of that: job.c */
+    ckpt__mesh_asked mesh;      /* options->mesh; world 0: neither it nor options->world was said */
+    ckpt_report *canon_report;  /* owned: what canonical names and placement said */
+    ckpt_summary summary;       /* owned: what `show` says; ckpt__doctor_summary gives it */
+    bool asked_summary, summed; /* it was asked for; and there is one */
+    ckpt_error *err;            /* the caller's; NULL: not wanted */
 } ckpt__examination;
 
 /* answer.c: notes a fact. The first occurrence gives the name and the details; NULL where there is none. Returns the
@@ -516,7 +522,9 @@ bool ckpt__doctor_number(ckpt__examination *p, const ckpt_value *v, size_t tenso
 ckpt_status ckpt__doctor_steps(ckpt__examination *p);
 void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler);
 /* The steps that the checkpoint says were taken, or its epoch; -1: it says neither. Epoch 0 may have had steps. */
-int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what);
+int64_t ckpt__doctor_taken(ckpt__examination *p, const char **what);
+/* What `show` says of the whole file, made once; NULL: it could not be made. It is the examination's. */
+const ckpt_summary *ckpt__doctor_summary(ckpt__examination *p);
 /* schedule.c: a scheduler's dict, that of a loader of data, and the modes of optimizers */
 void ckpt__doctor_schedule(ckpt__examination *p, const ckpt__node *node);
 void ckpt__doctor_data_loader(ckpt__examination *p, const ckpt__node *node, unsigned evidence);

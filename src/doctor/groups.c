@@ -191,7 +191,7 @@ static bool says_training(ckpt_str key)
 }
 
 /* Weights and nothing that a resume would go on with: it is not meant to be resumed. */
-static bool is_weights_only(const ckpt__examination *p)
+static bool is_weights_only(ckpt__examination *p)
 {
     const char *what;
     bool weights = false;
@@ -241,23 +241,20 @@ static void put_call(const ckpt__examination *p, ckpt_str call, ckpt__buf *b)
 
 static void note_weights_only(ckpt__examination *p)
 {
-    ckpt_summary said = CKPT_SUMMARY_INIT;
     ckpt__buf b = {NULL, 0, 0, false};
-    bool summed = ckpt_summarize(p->reader, &said, NULL) >= 0;
+    const ckpt_summary *said = ckpt__doctor_summary(p);
     const char *load = ckpt__format_of(p->inner)->python_load;
     if (p->loader->loader == CKPT_LOADER_CKPT)
         ckpt__buf_printf(&b, "ckpt_restore(state, \"%s\", &options, NULL, &err)", p->path);
     else if (p->loader->loader == CKPT_LOADER_TORCH_CPP)
         ckpt__buf_printf(&b, "torch::load(module, \"%s\")", p->path);
-    else if (summed && said.resume.data && said.resume.size)
-        put_call(p, said.resume, &b);
+    else if (said && said->resume.data && said->resume.size)
+        put_call(p, said->resume, &b);
     else
         ckpt__buf_printf(&b, "%s(\"%s\")", load ? load : "torch.load", p->path);
     ckpt__doctor_note(p, CKPT__WEIGHTS_ONLY_FILE, NULL, none, b.failed || !b.data ? "its own loader" : b.data, NULL,
                       NULL);
     ckpt__buf_free(&b);
-    if (summed)
-        ckpt_summary_clear(&said);
 }
 
 void ckpt__doctor_groups(ckpt__examination *p)

@@ -219,10 +219,16 @@ static bool look_at_global(ckpt__examination *p, const ckpt_visit *visit, const 
 {
     if (global->kind != CKPT__P_GLOBAL)
         return true;
+    const size_t kept = sizeof p->allowed / sizeof *p->allowed;
+    for (size_t i = 0; i < kept; i++)
+        if (p->allowed[i] == global->u.global)
+            return true;
     ckpt_str module = global->u.global->module, name = global->u.global->name;
     ckpt__torch_python3(&module, &name);
-    if (allows(p, module, name))
+    if (allows(p, module, name)) {
+        p->allowed[p->allowed_next++ % kept] = global->u.global;
         return true;
+    }
     ckpt_str path = path_of(p, module, name);
     if (path.data)
         refuse(p, visit, path);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "engine/stream.h"
+#include "examine/summary.h"
 #include "model/nested.h"
 
 static const ckpt_str none = {NULL, 0};
@@ -230,7 +231,16 @@ void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler)
 
 /* ---- the steps of several files */
 
-int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what)
+const ckpt_summary *ckpt__doctor_summary(ckpt__examination *p)
+{
+    if (!p->asked_summary)
+        p->summed =
+            ckpt__summarize_by(p->reader, p->index == p->reader->index ? p->anatomy : NULL, &p->summary, NULL) >= 0;
+    p->asked_summary = true;
+    return p->summed ? &p->summary : NULL;
+}
+
+int64_t ckpt__doctor_taken(ckpt__examination *p, const char **what)
 {
     static const char *const names[] = {"step", "epoch"};
     size_t i;
@@ -246,17 +256,13 @@ int64_t ckpt__doctor_taken(const ckpt__examination *p, const char **what)
     }
     if (p->index->step >= 0)
         return p->index->step;
-    ckpt_summary said = CKPT_SUMMARY_INIT; /* as `show` finds it: under the names that its producer keeps it */
-    int64_t step = -1;
-    if (ckpt_summarize(p->reader, &said, NULL) < 0)
-        return -1;
-    step = said.step;
-    if (step < 0 && said.epoch > 0) {
+    const ckpt_summary *said =
+        ckpt__doctor_summary(p); /* as `show` finds it: under the names that its producer keeps it */
+    if (said && said->step < 0 && said->epoch > 0) {
         *what = "epoch";
-        step = said.epoch;
+        return said->epoch;
     }
-    ckpt_summary_clear(&said);
-    return step;
+    return said ? said->step : -1;
 }
 
 /* "checkpoint-500" -> 500; -1: another name. */

@@ -191,6 +191,18 @@ static void check_scaler(ckpt__examination *p)
         ckpt__doctor_note(p, CKPT__SCALER_KEY, NULL, none, key, NULL, NULL);
 }
 
+/* Does a part of the name begin with an underscore, as those of all wrappers but the first do? */
+static bool has_hidden_part(ckpt_str name)
+{
+    size_t i = 0;
+    for (const char *at; i < name.size && (at = memchr(name.data + i, '_', name.size - i)) != NULL; i++) {
+        i = (size_t)(at - name.data);
+        if (i == 0 || at[-1] == '.')
+            return true;
+    }
+    return false;
+}
+
 /* Names as a wrapper of the model leaves them. */
 static void check_prefix(ckpt__examination *p)
 {
@@ -199,7 +211,9 @@ static void check_prefix(ckpt__examination *p)
         ckpt_str name = t->path.count ? t->path.keys[t->path.count - 1].text : t->name;
         if (t->role != CKPT_ROLE_PARAM && t->role != CKPT_ROLE_BUFFER)
             continue;
-        for (size_t k = 0; name.data && k < CKPT__WRAPPERS; k++) {
+        if (!name.data || (!ckpt__str_begins(name, ckpt__wrappers[0]) && !has_hidden_part(name)))
+            continue;
+        for (size_t k = 0; k < CKPT__WRAPPERS; k++) {
             const char *at = memmem(name.data, name.size, ckpt__wrappers[k], strlen(ckpt__wrappers[k]));
             bool wrapper = at && (at == name.data || (k > 0 && at[-1] == '.'));
             if (wrapper) {

@@ -308,7 +308,7 @@ static void take_paths(const summary_work *p, const ckpt__canon *canon)
 /* Canonical names tell which dict is what, and which state belongs to which parameter. */
 static ckpt_status take_named(const summary_work *p, ckpt__anatomy *anatomy)
 {
-    ckpt__canon_hints hints = {.anatomy = anatomy, .optional_optimizer = true};
+    ckpt__canon_hints hints = {.anatomy = anatomy, .paths_only = true, .optional_optimizer = true};
     ckpt__canon *canon = NULL;
     ckpt_error ignored = CKPT_ERROR_INIT;
     ckpt_report *findings = ckpt_report_new();
@@ -531,26 +531,41 @@ static ckpt_status take_all(summary_work *p, ckpt__anatomy *anatomy, bool whole)
     return status == CKPT_OK ? take_kept(*p) : status;
 }
 
-/* *out is zero. */
-static ckpt_status summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
+/* By an anatomy that is whole, or has what was found till there was too much. *out is zero. */
+static ckpt_status summarize(const ckpt_reader *reader, ckpt__anatomy *anatomy, bool whole, ckpt_summary *out,
+                             ckpt_error *err)
+{
+    summary_work p = {.reader = reader, .index = reader->index, .out = out, .err = err, .anatomy = anatomy};
+    out->owned = ckpt__arena_new(0);
+    if (!out->owned)
+        return ckpt__fail_memory(err, "a summary", 0);
+    p.producer = ckpt__producer_match(p.index, &p.root, &out->resume_file);
+    if (p.root != p.index->root)
+        p.root_node = out->resume_file.data ? ckpt__tree_child(&anatomy->tree, 0, out->resume_file.data) : SIZE_MAX;
+    return take_all(&p, anatomy, whole);
+}
+
+static ckpt_status summarize_alone(const ckpt_reader *reader, ckpt_summary *out, ckpt_error *err)
 {
     ckpt__anatomy anatomy;
     ckpt_error ignored = CKPT_ERROR_INIT;
     ckpt__arena *arena = ckpt__arena_new(ckpt__anatomy_names_limit(reader->index));
-    out->owned = ckpt__arena_new(0);
-    if (!arena || !out->owned) {
-        ckpt__arena_free(arena);
+    if (!arena)
         return ckpt__fail_memory(err, "a summary", 0);
-    }
     ckpt_status status = ckpt__anatomy_build(reader->index, arena, &anatomy, &ignored);
-    summary_work p = {.reader = reader, .index = reader->index, .out = out, .err = err, .anatomy = &anatomy};
-    p.producer = ckpt__producer_match(p.index, &p.root, &out->resume_file);
-    if (p.root != p.index->root)
-        p.root_node = out->resume_file.data ? ckpt__tree_child(&anatomy.tree, 0, out->resume_file.data) : SIZE_MAX;
     status = status == CKPT_E_NO_MEMORY ? ckpt__fail_memory(err, "canonical names", 0)
-                                        : take_all(&p, &anatomy, status == CKPT_OK);
+                                        : summarize(reader, &anatomy, status == CKPT_OK, out, err);
     ckpt__anatomy_free(&anatomy);
     ckpt__arena_free(arena);
+    return status;
+}
+
+ckpt_status ckpt__summarize_by(const ckpt_reader *reader, ckpt__anatomy *anatomy, ckpt_summary *out, ckpt_error *err)
+{
+    *out = (ckpt_summary)CKPT_SUMMARY_INIT;
+    ckpt_status status = anatomy ? summarize(reader, anatomy, true, out, err) : summarize_alone(reader, out, err);
+    if (status < 0)
+        ckpt_summary_clear(out);
     return status;
 }
 
@@ -562,10 +577,7 @@ ckpt_status ckpt_summarize(const ckpt_reader *reader, ckpt_summary *out, ckpt_er
     ckpt_status status = CKPT__CHECK_ANSWER(ckpt_summary, out, err);
     if (status < 0)
         return status;
-    memset(&own, 0, sizeof own);
-    status = summarize(reader, &own, err);
-    if (status < 0)
-        ckpt_summary_clear(&own);
+    status = ckpt__summarize_by(reader, NULL, &own, err);
     CKPT__GIVE_ANSWER(ckpt_summary, out, &own);
     return status;
 }

@@ -15,6 +15,10 @@ static inline ckpt_str ckpt__summary_keep(ckpt_summary *out, ckpt_str text)
     return text.data ? ckpt__arena_str(out->owned, text.data, text.size) : text;
 }
 
+/* summary.c. ckpt_summarize, by an anatomy of the reader's index that is there already and whole; NULL: by one of its own. *out is
+ * overwritten, and zero after an error. */
+ckpt_status ckpt__summarize_by(const ckpt_reader *reader, ckpt__anatomy *anatomy, ckpt_summary *out, ckpt_error *err);
+
 /* ---- summary_find.c */
 /* How many optimizers and schedulers there are, the first of them, and their classes. */
 void ckpt__summary_find(const ckpt__anatomy *anatomy, ckpt_summary *out);

@@ -116,18 +116,29 @@ bool ckpt_role_is_optimizer(ckpt_role role)
     return (role >= CKPT_ROLE_EXP_AVG && role <= CKPT_ROLE_MASTER) || role == CKPT_ROLE_STEP;
 }
 
+/* Does a word for averages stand here, between dots, underscores and the ends? */
+static bool average_at(ckpt_str path, size_t i)
+{
+    static const ckpt_str words[] = {CKPT__STR("ema"), CKPT__STR("average"), CKPT__STR("averaged"), CKPT__STR("swa"),
+                                     CKPT__STR("shadow")};
+    bool start = i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_';
+    for (size_t w = 0; start && w < sizeof words / sizeof words[0]; w++) {
+        size_t end = i + words[w].size;
+        if (end <= path.size && memcmp(path.data + i, words[w].data, words[w].size) == 0 &&
+            (end == path.size || path.data[end] == '.' || path.data[end] == '_'))
+            return true;
+    }
+    return false;
+}
+
+/* Each of the words has an a as its first or its third letter. */
 bool ckpt__is_average(ckpt_str path)
 {
-    static const char *const words[] = {"ema", "average", "averaged", "swa", "shadow"};
-    for (size_t i = 0; i < path.size; i++) {
-        bool letter = path.data[i] == 'e' || path.data[i] == 'a' || path.data[i] == 's';
-        bool start = letter && (i == 0 || path.data[i - 1] == '.' || path.data[i - 1] == '_');
-        for (size_t w = 0; start && w < sizeof words / sizeof words[0]; w++) {
-            size_t n = strlen(words[w]), end = i + n;
-            if (end <= path.size && memcmp(path.data + i, words[w], n) == 0 &&
-                (end == path.size || path.data[end] == '.' || path.data[end] == '_'))
-                return true;
-        }
+    size_t i = 0;
+    for (const char *a; i < path.size && (a = memchr(path.data + i, 'a', path.size - i)) != NULL; i++) {
+        i = (size_t)(a - path.data);
+        if (average_at(path, i) || (i >= 2 && average_at(path, i - 2)))
+            return true;
     }
     return false;
 }

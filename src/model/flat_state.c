@@ -6,15 +6,15 @@ static const char groups_word[] = "param_groups.", state_word[] = "state.";
 /* Where "param_groups." stands in a key, at its front or behind a dot. */
 static bool find_prefix(ckpt_str key, ckpt_str *prefix)
 {
-    const size_t n = sizeof groups_word - 1;
-    const char *at = key.data, *end = key.data + key.size;
-    while (at && (size_t)(end - at) > n) {
-        if (at[0] == groups_word[0] && memcmp(at, groups_word, n) == 0) {
-            *prefix = (ckpt_str){key.data, (size_t)(at - key.data)};
-            return true;
-        }
-        at = memchr(at, '.', (size_t)(end - at));
-        at = at ? at + 1 : NULL;
+    const size_t n = sizeof groups_word - 1, before = sizeof "param" - 1;
+    size_t i = 0;
+    for (const char *at; i < key.size && (at = memchr(key.data + i, '_', key.size - i)) != NULL; i++) {
+        i = (size_t)(at - key.data);
+        if (i < before || key.size - (i - before) <= n || memcmp(at - before, groups_word, n) != 0 ||
+            (i > before && key.data[i - before - 1] != '.'))
+            continue;
+        *prefix = (ckpt_str){key.data, i - before};
+        return true;
     }
     return false;
 }

@@ -9,10 +9,9 @@
 static bool count_in(show_table *t, const char *name, size_t size, uint64_t nbytes)
 {
     enum { ROWS_MAX = 256 };
-    char key[64];
-    snprintf(key, sizeof key, "%.*s", (int)(size < sizeof key ? size : sizeof key - 1), name);
+    const size_t most = sizeof t->rows->name - 1, n = strnlen(name, size < most ? size : most);
     size_t i = 0;
-    while (i < t->count && strcmp(t->rows[i].name, key) != 0)
+    while (i < t->count && (memcmp(t->rows[i].name, name, n) != 0 || t->rows[i].name[n]))
         i++;
     if (i == t->count && i >= ROWS_MAX) {
         strcpy(t->rows[i - 1].name, "(others)");
@@ -24,7 +23,7 @@ static bool count_in(show_table *t, const char *name, size_t size, uint64_t nbyt
         t->rows = rows;
         t->count++;
         memset(&rows[i], 0, sizeof rows[i]);
-        strcpy(rows[i].name, key);
+        memcpy(rows[i].name, name, n);
     }
     t->rows[i].count++;
     t->rows[i].nbytes += nbytes;

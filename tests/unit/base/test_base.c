@@ -173,6 +173,52 @@ START_TEST(heads_and_tails)
 }
 END_TEST
 
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Byte by byte, beside the same question asked of the library. */
+START_TEST(held_in_either_case)
+{
+    static const char letters[] = "aNn_.k@`";
+    static const char *const parts[] = {"nan", "n", "an_a", "_n", "a.", "k_", "@a", ""};
+    ckpt_str some[4096];
+    char texts[4096][8];
+    size_t held = 0;
+    for (size_t i = 0; i < 4096; i++) {
+        size_t size = i / 8 % 8, rest = i * 2654435761u;
+        for (size_t k = 0; k < size; k++, rest /= 8)
+            texts[i][k] = letters[rest % 8];
+        some[i] = (ckpt_str){texts[i], size};
+    }
+    for (size_t i = 0; i < 4096; i++)
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            size_t n = strlen(parts[p]);
+            bool holds = false;
+            for (size_t at = 0; n <= some[i].size && at <= some[i].size - n && !holds; at++) {
+                size_t same = 0;
+                while (same < n && lower(some[i].data[at + same]) == lower(parts[p][same]))
+                    same++;
+                holds = same == n;
+            }
+            held += holds && n > 1;
+            ck_assert_msg(ckpt__str_holds_nocase(some[i], parts[p]) == holds, "'%.*s' holds '%s'", (int)some[i].size,
+                          some[i].data, parts[p]);
+        }
+    ck_assert_uint_gt(held, 0);
+}
+END_TEST
+
+START_TEST(tails_of_a_table)
+{
+    static const ckpt_str tails[] = {CKPT__STR("_mask"), CKPT__STR(".v")};
+    ck_assert(ckpt__str_ends_among(ckpt__s("a_mask"), tails, 2) && ckpt__str_ends_among(ckpt__s(".v"), tails, 2));
+    ck_assert(!ckpt__str_ends_among(ckpt__s("mask"), tails, 2) && !ckpt__str_ends_among(ckpt__s("a.v"), tails, 1));
+    ck_assert(!ckpt__str_ends_among(ckpt__s(""), tails, 2) && !ckpt__str_ends_among((ckpt_str){NULL, 0}, tails, 2));
+}
+END_TEST
+
 START_TEST(arena_obeys_its_limit)
 {
     ckpt__arena *a = ckpt__arena_new(1000);
@@ -485,6 +531,8 @@ int main(void)
     tcase_add_test(t, integers_know_their_range);
     tcase_add_test(t, globs);
     tcase_add_test(t, heads_and_tails);
+    tcase_add_test(t, held_in_either_case);
+    tcase_add_test(t, tails_of_a_table);
     tcase_add_test(t, arena_obeys_its_limit);
     tcase_add_test(t, arena_rewound);
     tcase_add_loop_test(t, arena_gives_zeroed_memory_once, 0, 3);

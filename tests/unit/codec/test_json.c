@@ -318,6 +318,35 @@ START_TEST(hexadecimal)
 }
 END_TEST
 
+/* Strings are read eight bytes at a time where nothing stops it. */
+START_TEST(every_byte_at_every_place)
+{
+    enum { SIZE = 19 };
+    for (size_t size = 1; size <= SIZE; size++)
+        for (size_t at = 0; at < size; at++)
+            for (int c = 0; c < 256; c++) {
+                char text[SIZE + 2];
+                ckpt_error err = CKPT_ERROR_INIT;
+                ckpt__json j;
+                memset(text, 'x', sizeof text);
+                text[0] = text[size + 1] = '"';
+                text[at + 1] = (char)c;
+                ckpt__json_start(&j, text, size + 2, 1, "test");
+                ckpt__json_event event = ckpt__json_next(&j, &err);
+                if (c == '"') {
+                    ck_assert_int_eq(event, CKPT__JSON_STRING);
+                    ck_assert_uint_eq(j.end, at + 1);
+                } else if (c < ' ' || c == '\\' || c >= 0x80) {
+                    ck_assert_int_eq(event, CKPT__JSON_ERROR);
+                    ck_assert(c >= 0x80 || (c == '\\' && at + 1 == size) || j.pos == at + 1);
+                } else {
+                    ck_assert_int_eq(event, CKPT__JSON_STRING);
+                    ck_assert(j.start == 1 && j.end == size + 1 && !j.escaped);
+                }
+            }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("json");
@@ -327,6 +356,7 @@ int main(void)
     tcase_add_test(t, every_prefix);
     tcase_add_test(t, depth);
     tcase_add_test(t, texts);
+    tcase_add_test(t, every_byte_at_every_place);
     tcase_add_test(t, integers);
     tcase_add_test(t, members);
     tcase_add_test(t, split);

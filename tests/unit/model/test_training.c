@@ -227,6 +227,19 @@ START_TEST(alike)
 }
 END_TEST
 
+START_TEST(averages)
+{
+    static const char *const are[] = {"ema",       "ema.w",      "model_ema.w", "swa_model.w", "a.shadow",
+                                      "x.average", "averaged_w", "data.ema",    "aaa.ema"};
+    static const char *const are_not[] = {"",          "a",        "e",    "emac.w", "schema.w",
+                                          "a.shadows", "averages", "xswa", "m.sw.a"};
+    for (size_t i = 0; i < sizeof are / sizeof *are; i++)
+        ck_assert_msg(ckpt__is_average(ckpt__s(are[i])), "%s", are[i]);
+    for (size_t i = 0; i < sizeof are_not / sizeof *are_not; i++)
+        ck_assert_msg(!ckpt__is_average(ckpt__s(are_not[i])), "%s", are_not[i]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("training");
@@ -239,6 +252,7 @@ int main(void)
     tcase_add_test(t, flags_to_set);
     tcase_add_test(t, views_of_storages);
     tcase_add_test(t, alike);
+    tcase_add_test(t, averages);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
