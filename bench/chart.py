@@ -38,7 +38,8 @@ def line(x1, y1, x2, y2, kind):
 
 
 def text(x, y, words, kind="", anchor="start"):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}>{escape(words)}</text>'
+    given = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{given}>{escape(words)}</text>'
 
 
 def draw_rows(verdicts, y, axis, ticks, title, scaled):

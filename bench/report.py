@@ -72,15 +72,11 @@ def table(result):
     for verdict in verdicts:
         row = verdict.row
         if verdict.cases:
-            lines.append(f"{row.what:62} {detail(verdict.worst, row):30} {show_mark(row):16} {verdict.state if row.mark is not None else ''}".rstrip())
+            lines.append(f"{row.what:62} {detail(verdict.worst, row):30} {marks.show_mark(row):16} {verdict.state if row.mark is not None else ''}".rstrip())
         else:
-            lines.append(f"{row.what:62} {'not measured':30} {show_mark(row)}".rstrip())
+            lines.append(f"{row.what:62} {'not measured':30} {marks.show_mark(row)}".rstrip())
             lines += textwrap.wrap(verdict.why, 110, initial_indent="        ", subsequent_indent="        ")
     return "\n".join(lines)
-
-
-def show_mark(row):
-    return marks.show_mark(row)
 
 
 def cases(result):
