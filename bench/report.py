@@ -68,8 +68,11 @@ def table(result):
     if is_quick(result):
         lines += ["A quick run: little data and few rounds. These figures are rough: they show what broke, not what was won.", ""]
     lines += [*when(result), "", counts(verdicts), ""]
-    lines.append(f"{'':62} {'worst case, median (range)':30} {'mark':16}")
-    for verdict in verdicts:
+    left = [name for name in sorted({row.part for row in marks.ROWS}) if name not in result["parts"]]
+    if left:
+        lines += [f"not run: {', '.join(left)}", ""]
+    lines.append(f"{'':62} {'worst case, median (range)':30} {'mark':16}".rstrip())
+    for verdict in (v for v in verdicts if v.row.part not in left):
         row = verdict.row
         if verdict.cases:
             lines.append(f"{row.what:62} {detail(verdict.worst, row):30} {marks.show_mark(row):16} {verdict.state if row.mark is not None else ''}".rstrip())
@@ -100,12 +103,15 @@ def four_lines(result):
 
     def say(key):
         verdict = verdicts[key]
-        return marks.show(verdict.row, verdict.worst.figure) if verdict.cases else "not measured"
-    place = when(result)
-    return [f"A restore from the page cache, every CRC-32 checked, beside safetensors + copy_: {say('warm-safetensors')}; torch.load: {say('warm-load')}.",
-            f"A durable save beside torch.save + fsync: {say('save-torch')}; safetensors + fsync: {say('save-safetensors')}; DCP: {say('save-dcp')}.",
-            f"An asynchronous save holds the trainer up for {say('stall')} of the best memcpy; a migration beside cp + fsync: {say('migrate')}.",
-            f"{counts(list(verdicts.values()))} ({place[0]}, 2 GiB): bench/README. `make -C build bench` measures it, bench-quick roughly."]
+        return marks.show(verdict.row, verdict.worst.figure) if verdict.cases else "(not measured)"
+    cores = sorted({part["machine"]["cores"] for part in result["parts"].values()}) or [0]
+    return [f"Restore from the page cache, every CRC-32 checked: {say('warm-safetensors')} as fast as safetensors + copy_, "
+            f"{say('warm-load')} torch.load.",
+            f"Durable save: {say('save-torch')} torch.save + fsync, {say('save-safetensors')} safetensors + fsync, {say('save-dcp')} torch DCP, "
+            f"{say('save-direct')} the best O_DIRECT write.",
+            f"An asynchronous save stalls the trainer for {say('stall')} the best memcpy of its state; a migration runs at "
+            f"{say('migrate')} cp + fsync.",
+            f"Worst cases, {cores[0]} cores, {when(result)[0]}; {counts(list(verdicts.values()))}: bench/README (`make -C build bench`)."]
 
 
 def between(page, begin, end, middle, what):

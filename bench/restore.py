@@ -2,7 +2,7 @@
 
 warm   The file is in the page cache. Ours compares the CRC-32 of every tensor, and nobody else does. safetensors' way is load_file
        and a copy_ of each tensor, torch's is torch.load and the same; torch copies with as many threads as ours gets. Of small
-       tensors torch's files are not read: it takes 9 seconds for 32,768 of them.
+       tensors torch's files are not read: it takes seconds for some ten thousands of them.
 cold   POSIX_FADV_DONTNEED before each run, and a look (cachestat, mincore) that nothing is left. The limit is the fastest of the reads past the
        page cache that are measured beside it: several sizes of blocks, by as many threads as there shall be reads under way.
 """
