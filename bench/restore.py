@@ -7,9 +7,12 @@ cold   POSIX_FADV_DONTNEED before each run, and a look (cachestat, mincore) that
        page cache that are measured beside it: several sizes of blocks, by as many threads as there shall be reads under way.
 """
 import os
+import sys
 
 from measure import cached, cold, gone, timed, warm
 
+SAFETENSORS, STREAMER = "safetensors load_file + copy_", "runai-model-streamer + copy_"
+MAPPED, LOADED = "torch.load(mmap) + copy_", "torch.load + copy_"
 DIRECT_READS = ((1, 16384), (2, 8192), (4, 4096), (8, 2048), (8, 8192), (16, 1024))   # threads, KiB
 
 
@@ -20,17 +23,15 @@ def prepared(prepare, run):
     return job
 
 
-def make_peers(b, ours, threads):
-    """{who: (the file that it reads, a function that gives its seconds)}; the tensors are those of our file."""
+def make_peers(b, ours, pickled):
+    """{who: (the file that it reads, a function that gives its seconds)}; the tensors are those of our file. `pickled`: torch's too."""
     if not (b.ask("torch, safetensors, runai-model-streamer", "torch") and
             b.ask("torch, safetensors, runai-model-streamer", "safetensors")):
         return {}
     import safetensors.torch
     import torch
-    torch.set_num_threads(threads)
     live = {name: torch.zeros_like(t) for name, t in safetensors.torch.load_file(ours.path).items()}
     pt = ours.path + ".pt"
-    torch.save(live, pt)
 
     def into(load):
         def work():
@@ -44,31 +45,35 @@ def make_peers(b, ours, threads):
             streamer.stream_file(ours.path)
             for name, tensor in streamer.get_tensors():
                 live[name].copy_(tensor)
-    who = {SAFETENSORS: (ours.path, into(lambda: safetensors.torch.load_file(ours.path))),
-           "torch.load(mmap) + copy_": (pt, into(lambda: torch.load(pt, mmap=True))),
-           "torch.load + copy_": (pt, into(lambda: torch.load(pt)))}
+    who = {SAFETENSORS: (ours.path, into(lambda: safetensors.torch.load_file(ours.path)))}
+    if pickled:
+        torch.save(live, pt)
+        who[MAPPED] = (pt, into(lambda: torch.load(pt, mmap=True)))
+        who[LOADED] = (pt, into(lambda: torch.load(pt)))
     if b.ask(STREAMER, "runai-model-streamer"):
         who[STREAMER] = (ours.path, timed(stream))
     return who
 
 
-SAFETENSORS, STREAMER = "safetensors load_file + copy_", "runai-model-streamer + copy_"
+def set_threads(threads):
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
 
 
 def measure_warm(b):
-    sizes = (16384,) if b.quick else (64, 1024, 16384)
-    for kib in sizes:
+    for kib in (16384,) if b.quick else (64, 1024, 16384):
         ours = b.serve("restore", kib=kib)
         ours.job("save")()
         warm(ours.path)
-        for threads in sorted({1, b.threads}):
-            peers = make_peers(b, ours, threads)
+        peers = make_peers(b, ours, kib > 64)
+        for threads in sorted({1, b.threads} if kib == 16384 else {b.threads}):
+            set_threads(threads)
             who = {"ckpt_restore": ours.job(f"restore by {threads}"),
                    "ckpt_restore, no_verify": ours.job(f"restore unchecked by {threads}"),
                    "pread, 256 KiB": ours.job(f"read by {threads} of 256"),
                    "pread, 8 MiB": ours.job(f"read by {threads} of 8192")}
             for name, (path, run) in peers.items():
-                if kib == 16384 and name != STREAMER or name == SAFETENSORS or kib == 1024 and "mmap" in name:
+                if name != STREAMER and (kib == 16384 or name != LOADED):
                     who[name] = prepared(lambda path=path: cached(path) > 0.999 or warm(path), run)
             b.measure(f"warm, tensors of {kib} KiB, {threads} thread{'s' if threads > 1 else ''}", who,
                       nbytes=os.path.getsize(ours.path))
@@ -91,8 +96,10 @@ def measure_cold(b):
     for threads, kib in DIRECT_READS[1:4] if b.quick else DIRECT_READS:
         who[f"direct read, {threads} of {kib} KiB"] = chilled(ours.path, ours.job(f"read direct by {threads} of {kib}"))
     who["pread through the cache, 8 MiB"] = chilled(ours.path, ours.job("read by 2 of 8192"))
-    for name, (path, run) in make_peers(b, ours, b.threads).items():
-        if name != "torch.load + copy_":
+    peers = make_peers(b, ours, True)
+    set_threads(b.threads)
+    for name, (path, run) in peers.items():
+        if name != LOADED:
             who[name] = chilled(path, run)
     b.measure("cold, tensors of 16 MiB", who, nbytes=os.path.getsize(ours.path))
     b.groups[-1]["cached"] = round(max(held, default=0.0), 6)
