@@ -1,9 +1,10 @@
 """chart.py - the marks as an SVG picture, for a page of about 830 pixels, light or dark. Our own few shapes, and no library.
 
 Above, how many times as fast as the others (to the right is better), with the mark as a line in each row; below, how much of what is
-allowed was used (to the left is better), with the mark at 1. A thin line is the range of the rounds.
+allowed was used (to the left is better), with the mark at 1. A thin line is the range of the rounds. Last, the curves of growth.
 """
 import math
+import statistics
 from xml.sax.saxutils import escape
 
 import marks
@@ -13,10 +14,11 @@ PLOT = WIDTH - NAME - VALUE
 STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 11px; fill: #59636e } .head { font-size: 14px; font-weight: 600 }
   .reached { fill: #2da44e } .missed { fill: #d1612a } .grid { stroke: #d1d9e0 } .mark { stroke: #1f2328; stroke-width: 2 }
-  .range { stroke: #59636e }
+  .range { stroke: #59636e } .curve { fill: none; stroke: #0969da; stroke-width: 1.5 }
+  .linear { fill: none; stroke: #59636e; stroke-dasharray: 4 3 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 } .small { fill: #9198a1 } .grid { stroke: #3d444d } .mark { stroke: #e6edf3 } .range { stroke: #9198a1 }
-    .reached { fill: #3fb950 } .missed { fill: #e0823d }
+    .reached { fill: #3fb950 } .missed { fill: #e0823d } .curve { stroke: #4493f8 } .linear { stroke: #9198a1 }
   }
 """
 
@@ -61,8 +63,36 @@ def draw_rows(verdicts, y, axis, ticks, title, scaled):
     return shapes, bottom + 34
 
 
-def draw(verdicts, caption):
-    """The picture as text. Rows without a mark and those that were not measured are in the table only; their number is said."""
+def draw_curves(groups, y):
+    """Small pictures side by side: times over sizes, both as multiples of the least size's, in decades; the broken line is what is linear."""
+    kinds = {}
+    for group in groups:
+        kinds.setdefault(group["name"].split(":")[0], []).append(group["samples"])
+    if not kinds:
+        return [], y
+    shapes = [text(0, y, "Growth over three decades: time against size, as multiples of the smallest; the broken line is linear", "head")]
+    side, gap = 180, (WIDTH - 4 * 180) / 3
+    for i, (name, series) in enumerate(sorted(kinds.items())):
+        left, bottom = (i % 4) * (side + gap), y + 34 + side
+
+        def place(size, seconds):
+            return f"{left + math.log10(size) / 3 * side:.1f},{bottom - max(math.log10(seconds), 0) / 3 * side:.1f}"
+        shapes.append(text(left, y + 26, name, "small"))
+        for tick in (0, 1, 2, 3):
+            at = tick / 3 * side
+            shapes += [line(left + at, bottom, left + at, bottom - side, "grid"), line(left, bottom - at, left + side, bottom - at, "grid"),
+                       text(left + at, bottom + 14, f"{10 ** tick}", "small", "middle" if tick else "start")]
+        shapes.append(f'<polyline points="{place(1, 1)} {place(1000, 1000)}" class="linear"/>')
+        for samples in series:
+            sizes = sorted((int(size) for size in samples if samples[size]))
+            times = [statistics.median(samples[str(size)]) for size in sizes]
+            points = " ".join(place(size / sizes[0], took / times[0]) for size, took in zip(sizes, times))
+            shapes.append(f'<polyline points="{points}" class="curve"/>')
+    return shapes, y + side + 80
+
+
+def draw(verdicts, caption, groups=()):
+    """The picture as text; `groups`: those of growth. Rows without a mark and those that were not measured are in the table only; their number is said."""
     shown = [v for v in verdicts if v.row.mark is not None and v.cases]
     fast, cheap = ([v for v in shown if (v.row.kind == "speed") == side] for side in (True, False))
     left = sum(1 for v in verdicts if not v.cases)
@@ -75,6 +105,8 @@ def draw(verdicts, caption):
         more, y = draw_rows(cheap, y, Axis(0, 2, False), (0, 0.5, 1, 1.5, 2),
                             "Used of what the mark allows: to the left is better", lambda row, figure: figure / row.mark)
         shapes += more
+    more, y = draw_curves(groups, y)
+    shapes += more
     foot = f"The vertical line is the mark, which is also in brackets. {left} rows were not measured." if left else \
         "The vertical line is the mark, which is also in brackets."
     shapes.append(text(0, y - 10, foot, "small"))

@@ -1,6 +1,7 @@
 """report.py - a result as JSON, as a table, as a chart, and as the text that the tree's pages have of it."""
 import json
 import os
+import statistics
 import textwrap
 
 import chart
@@ -86,15 +87,24 @@ def cases(result):
     """What each row's cases are, for the page."""
     lines = []
     for verdict in marks.judge_all(result):
-        if len(verdict.cases) > 1 or (verdict.cases and verdict.worst.against):
+        if verdict.cases and verdict.row.kind != "growth" and (len(verdict.cases) > 1 or verdict.worst.against):
             lines.append(verdict.row.what)
             for case in verdict.cases:
                 lines.append(f"    {case.group:66} {detail(case, verdict.row):26} {case.against}".rstrip())
     return "\n".join(lines)
 
 
-def missed(result):
-    return [v for v in marks.judge_all(result) if v.state == "missed"]
+def growths(result):
+    return [group for _, part in sorted(result["parts"].items()) for group in part["groups"] if group["name"].startswith("growth")]
+
+
+def curves(result):
+    """The curves of growth: the median of each size."""
+    lines = []
+    for group in growths(result):
+        points = [f"{size}: {statistics.median(took) * 1e3:.3g} ms" for size, took in group["samples"].items() if took]
+        lines.append(f"    {group['name']:50} {'   '.join(points)}")
+    return "\n".join(lines)
 
 
 def four_lines(result):
@@ -126,7 +136,7 @@ def result_text(result):
     """The generated part of bench/README, behind the line that begins it."""
     return ": this part is written by `make bench-publish`]\n\n" + table(result) + \
         "\n\nThe chart: result.svg, beside this page. All samples: result.json.\n\nThe cases of each row, and who was the fastest of the others:\n\n" + \
-        cases(result) + "\n\n"
+        cases(result) + "\n\nThe curves of growth, medians:\n\n" + curves(result) + "\n\n"
 
 
 def page_of(text, result):
@@ -142,7 +152,7 @@ def readme_of(text, result):
 def picture(result):
     place = when(result)
     return chart.draw(marks.judge_all(result), f"{place[0]}: {place[1] if len(place) > 1 else ''}" +
-                      (" (a quick run: rough figures)" if is_quick(result) else ""))
+                      (" (a quick run: rough figures)" if is_quick(result) else ""), growths(result))
 
 
 def rewrite(path, change):

@@ -134,6 +134,10 @@ check(len(boxes) == len(drawn) and svg.get("width") == "830", "the chart has a b
 check(sorted(b.get("class") for b in boxes) == sorted(v.state for v in drawn), "a bar says whether its mark is reached")
 axis, bar = chart.Axis(0.25, 32, True), float(boxes[0].get("width"))
 check(drawn[0].row.key == "warm-safetensors" and abs(bar - chart.PLOT * 2.1375035 / 7) < 0.1, "a bar is as long as its figure")   # log2(1.1 / 0.25)
+lined = ET.fromstring(chart.draw(found, "", report.growths(result)))
+curve = [e.get("points") for e in lined.iter() if e.get("class") == "curve"]
+check(len(curve) == 1 and len(curve[0].split()) == 3, "a growth is drawn as a curve with a point for each size")
+check("1000: 1e+03 ms   10000: 9e+03 ms" in report.curves(result), "and written as one")
 check(axis.at(1000) == chart.NAME + chart.PLOT and axis.at(0.01) == chart.NAME, "a figure beyond the axis stays on the picture")
 
 # ---- what the tree shows
