@@ -13,7 +13,7 @@ from measure import cached, cold, gone, timed, warm
 
 SAFETENSORS, STREAMER = "safetensors load_file + copy_", "runai-model-streamer + copy_"
 MAPPED, LOADED = "torch.load(mmap) + copy_", "torch.load + copy_"
-DIRECT_READS = ((1, 16384), (2, 8192), (4, 4096), (8, 2048), (8, 8192), (16, 1024))   # threads, KiB
+DIRECT_READS = ((1, 16384), (4, 4096), (8, 2048), (16, 1024), (32, 1024))   # threads, KiB
 
 
 def prepared(prepare, run):
@@ -95,7 +95,8 @@ def measure_cold(b):
     who = {"ckpt_restore": chilled(ours.path, ours.job("restore"))}
     for threads, kib in DIRECT_READS[1:4] if b.quick else DIRECT_READS:
         who[f"direct read, {threads} of {kib} KiB"] = chilled(ours.path, ours.job(f"read direct by {threads} of {kib}"))
-    who["pread through the cache, 8 MiB"] = chilled(ours.path, ours.job("read by 2 of 8192"))
+    for threads, kib in ((2, 8192), (16, 2048)):
+        who[f"read through the cache, {threads} of {kib} KiB"] = chilled(ours.path, ours.job(f"read by {threads} of {kib}"))
     peers = make_peers(b, ours, True)
     set_threads(b.threads)
     for name, (path, run) in peers.items():

@@ -8,7 +8,7 @@ import warnings
 
 from measure import TENSOR_MIB, gone, synced, timed
 
-DIRECT_WRITES = ((1, 8192), (1, 32768), (2, 8192), (4, 4096), (8, 2048))   # threads, KiB
+DIRECT_WRITES = ((1, 8192), (2, 8192), (4, 4096), (8, 2048))   # threads, KiB
 
 
 def make_peers(b, folder):
