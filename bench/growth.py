@@ -31,7 +31,7 @@ def run_lines(command):
 
 def measure_many(b):
     most = 100000 if b.quick else 1000000
-    rounds = 1 if b.quick else min(b.rounds, 3)
+    rounds = 1 if b.quick else min(b.rounds, 2)
     found = run_lines([b.program("many"), b.folder, b.program("ckpt-inspect"), b.program("ckpt-migrate"), str(rounds), str(most)])
     last = max(size for size, *_ in found)
     if last < 1000000:

@@ -24,7 +24,8 @@ import sharded
 import stall
 from measure import Bench, NotMeasured
 
-PARTS = {"restore": restore.measure_warm, "cold": restore.measure_cold, "save": save.measure_save, "stall": stall.measure_stall,
+PARTS = {"restore": restore.measure_warm, "cold": restore.measure_cold, "save": save.measure_save,
+         "save-peers": save.measure_save_peers, "stall": stall.measure_stall,
          "steps": stall.measure_steps, "migrate": commands.measure_migrate, "sharded": sharded.measure_sharded,
          "list": commands.measure_list, "many": growth.measure_many, "growth": growth.measure_growth}
 QUICK_MIB, QUICK_ROUNDS = 256, 2

@@ -20,7 +20,7 @@ KINDS = ("compute, one core left", "compute, no core left", "memory")
 
 def measure_stall(b):
     mib = min(b.mib, 128 if b.quick else 1024)
-    sizes = (1, 16384) if b.quick else (1, 64, 1024, 16384, 262144, mib << 10)
+    sizes = (1, 16384) if b.quick else (1, 64, 16384, mib << 10)
     for kib in sizes:
         ours = b.serve("stall", mib, kib)
         for threads in sorted({1, b.threads}):
