@@ -1,4 +1,5 @@
 """measure.py - what all benchmarks share: runs by turns, medians and ratios, the page cache, processes, and who the peers are."""
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -158,7 +159,8 @@ class Serve:
         return run
 
     def close(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):    # it ended by itself, and has said why
+            self.process.stdin.close()
         self.process.wait()
         gone(self.path)
         gone(self.path + ".raw")
