@@ -39,16 +39,15 @@ def disk_of(folder):
     return f"{best[1]} on {' '.join(model) or device or 'no disk'}"
 
 
-def commit_of(folder):
-    """The commit that was measured, with "+" where files differed from it; None out of a repository."""
+def commit_of(tree):
+    """The last commit that changed the library, with "+" where files differ from it; None out of a repository."""
     def git(*words):
-        return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True)
+        return subprocess.run(["git", "-C", tree, *words, "--", "src", "include"], capture_output=True, text=True)
     try:
-        found = git("rev-parse", "--short=10", "HEAD")
-        if found.returncode:
+        found = git("log", "-1", "--abbrev=10", "--format=%h")
+        if found.returncode or not found.stdout.strip():
             return None
-        changed = git("status", "--porcelain", "--untracked-files=no", "src", "include").stdout.strip()
-        return found.stdout.strip() + ("+" if changed else "")
+        return found.stdout.strip() + ("+" if git("status", "--porcelain", "--untracked-files=no").stdout.strip() else "")
     except OSError:
         return None
 
@@ -66,7 +65,7 @@ def describe(bench):
         },
         "versions": {
             "ckpt": bench.built,
-            "commit": commit_of(os.path.dirname(os.path.abspath(__file__))),
+            "commit": commit_of(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")),
             "python": platform.python_version(),
             **{name: version(name) for name in PEERS},
         },
