@@ -10,6 +10,7 @@ minutes only can run one part after the other. Then the table of all marks is pr
 """
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ from measure import Bench, NotMeasured
 
 PARTS = {"restore": restore.measure_warm, "cold": restore.measure_cold, "save": save.measure_save,
          "save-peers": save.measure_save_peers, "stall": stall.measure_stall,
-         "steps": stall.measure_steps, "migrate": commands.measure_migrate, "sharded": sharded.measure_sharded,
+         "steps": stall.measure_steps, "migrate": commands.measure_migrate, "sharded": sharded.measure_sharded, "zero": sharded.measure_zero,
          "list": commands.measure_list, "many": growth.measure_many, "growth": growth.measure_growth}
 QUICK_MIB, QUICK_ROUNDS = 256, 2
 
@@ -71,6 +72,7 @@ def main():
     if options.table:
         print(report.table(report.load(options.json)))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # files that a part has made are removed
     names = [name for name in options.part.split(",") if name] or list(PARTS)
     unknown = [name for name in names if name not in PARTS]
     if unknown:

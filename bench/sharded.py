@@ -155,24 +155,33 @@ os.write(said, f'{{took}} {{most}}'.encode())
 
 
 def measure_sharded(b):
-    """All of it; of a quick run nothing."""
+    in_folder(b, with_dcp, "torch")
+
+
+def measure_zero(b):
+    in_folder(b, with_zero, "deepspeed")
+
+
+def in_folder(b, measure, package):
+    """Of a quick run nothing."""
     if b.quick:
         b.note("consolidate, re-shard", "left out by --quick")
         return
-    if not b.ask("consolidate, re-shard", "torch"):
+    if not b.ask("consolidate, re-shard", package):
         return
     top = b.path("sharded")
     os.mkdir(top)
     group = control_group()
     try:
-        with_files(b, top, group)
+        measure(b, *tools(b, top, group))
     finally:
         gone(top)
         leave_group(group)
 
 
-def with_files(b, top, group):
-    dcp, zero, out = (os.path.join(top, name) for name in ("dcp", "zero", "out"))
+def tools(b, top, group):
+    """The folder of the source, that of the target, and what makes runs of ours and of cp, and measures them."""
+    source_folder, out = (os.path.join(top, name) for name in ("source", "out"))
     program = b.program("ckpt-migrate")
 
     def start(source, target):
@@ -192,6 +201,10 @@ def with_files(b, top, group):
         b.measure(what, who, nbytes=size_of(source), extra={"limited_by": "a control group" if group else "RLIMIT_AS"})
         for end in ("", ".pt", ".peer.pt", ".hf", ".fp32", ".universal"):
             gone(out + end)
+    return source_folder, out, start, ours, copied, measure
+
+
+def with_dcp(b, dcp, out, start, ours, copied, measure):
     if make(b, "dcp", DCP_RANKS, dcp, b.mib):
         who = {"ckpt-migrate *": ours(dcp, out + ".pt", "--to", "torch"), "cp + fsync *": copied(dcp)}
         if b.converters:
@@ -199,8 +212,10 @@ def with_files(b, top, group):
         measure(f"consolidate, DCP of {DCP_RANKS} ranks to a torch file", dcp, who)
         measure(f"re-shard, DCP of {DCP_RANKS} ranks to DCP of 3", dcp, {
             "ckpt-migrate *": ours(dcp, out, "--to", "dcp", "--world", "3"), "cp + fsync *": copied(dcp)})
-        gone(dcp)
-    if b.ask("re-shard of ZeRO-3", "deepspeed") and make(b, "zero", ZERO_RANKS, zero, b.mib):
+
+
+def with_zero(b, zero, out, start, ours, copied, measure):
+    if make(b, "zero", ZERO_RANKS, zero, b.mib):
         measure(f"re-shard, ZeRO-3 of {ZERO_RANKS} ranks to DCP of 3", zero, {
             "ckpt-migrate *": ours(zero, out, "--to", "dcp", "--world", "3"), "cp + fsync *": copied(zero)})
         if b.converters:
