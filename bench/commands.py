@@ -7,7 +7,6 @@ migrate   A torch file in tensors of 16 MiB is rewritten, and written as safeten
 list      list, list --json and show of many tensors, in the page cache, from the start of a process to its end.
 """
 import subprocess
-import sys
 
 from measure import TENSOR_MIB, NotMeasured, Run, cold, confined, control_group, gone, leave_group, python, size_of, synced, warm
 
@@ -83,8 +82,5 @@ def measure_list(b):
         source, what = listed_file(b, count, (mib << 10) // count)
         warm(source)
         who = {command: Run([inspect, *command.split(), source]) for command in ("list", "list --json", "show")}
-        if count == 10000 and not b.quick and what == "torch file":
-            who["torch.load(mmap), its process"] = Run([sys.executable, "-c", "import sys, torch; torch.load(sys.argv[1], mmap=True)",
-                                                        source])
-        b.measure(f"{count} tensors, a {what} of {mib} MiB", who, rounds=max(b.rounds, 5) if b.quick else max(3 * b.rounds, 15))
+        b.measure(f"{count} tensors, a {what} of {mib} MiB", who, rounds=max(b.rounds, 5) if b.quick else max(2 * b.rounds, 9))
         gone(source)
