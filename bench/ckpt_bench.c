@@ -1,17 +1,17 @@
-/* ckpt_bench.c - one competitor of bench/bench.py, bench/restore.py and bench/gpu.py: reads the name of a job from standard input, does it, and
- * answers with the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. A job "NAME by N" is
- * done by N threads. */
+/* ckpt_bench.c - one competitor of bench/run.py and bench/gpu.py: reads the name of a job from standard input, does it, and answers with
+ * the seconds it took, line by line, until the input ends. Its tensors are those of the other competitors. A job "NAME by N" is done by N
+ * threads, and "NAME by N of KIB" in blocks of KIB: what the machine can do at best with the same bytes (limits.h). */
 #include <ckpt/ckpt.h>
 #include <ckpt/run.h>
 #include "gpu.h"
-#include <fcntl.h>
+#include "limits.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 8 << 20, TENSOR_KIB = 16 << 10, MAX_TENSORS = 1 << 20 };
+enum { BLOCK_KIB = 8 << 10, TENSOR_KIB = 16 << 10, MAX_TENSORS = 1 << 21 };
 
 typedef struct job {
     const char *path;
@@ -19,11 +19,13 @@ typedef struct job {
     gpu *gpu;                   /* NULL: the tensors are in host memory */
     size_t size, count, tensor; /* bytes; tensors; bytes of one */
     ckpt_state *state;
-    size_t threads; /* of "by N"; 0: as many as the library takes by itself */
-    double seconds; /* that count, where that is less than the whole job; below 0: all of it does */
-    ckpt_run *run;  /* of the asynchronous saves; NULL: none was asked for yet */
+    size_t threads;     /* of "by N"; 0: as many as the library takes by itself */
+    size_t block;       /* of "of KIB", bytes */
+    double seconds;     /* that count, where that is less than the whole job; below 0: all of it does */
+    ckpt_run *run;      /* of the asynchronous saves; NULL: none was asked for yet */
+    size_t run_threads; /* that it was opened with */
     int64_t step;
-    char *copy; /* page-locked memory for all tensors; NULL: not made yet */
+    char *copy; /* memory for all tensors, page-locked where they are on a GPU; NULL: not made yet */
 } job;
 
 static void die(const char *what, const ckpt_error *err)
@@ -82,43 +84,64 @@ static void verify(job *j)
         die("verify", &err);
 }
 
-static void plain_write(job *j, bool sync)
+/* ---- what the machine can do at best */
+
+static limit_span span_of(const job *j)
 {
     if (j->gpu)
-        die("a plain write is of host memory", NULL);
-    int fd = open(j->path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    for (size_t at = 0; fd >= 0 && at < j->size;) {
-        ssize_t n = write(fd, j->memory + at, j->size - at < BLOCK ? j->size - at : BLOCK);
-        if (n <= 0)
-            die("write", NULL);
-        at += (size_t)n;
-    }
-    if (fd < 0 || (sync && fdatasync(fd) != 0) || close(fd) != 0)
-        die("write", NULL);
+        die("a limit is of host memory", NULL);
+    return (limit_span){j->memory, j->size, j->threads ? j->threads : 1, j->block};
 }
-static void write_synced(job *j)
+
+static void read_file(job *j, bool direct)
 {
-    plain_write(j, true);
+    limit_span span = span_of(j);
+    j->seconds = limit_read(j->path, &span, direct);
+}
+static void read_cached(job *j)
+{
+    read_file(j, false);
+}
+static void read_direct(job *j)
+{
+    read_file(j, true);
+}
+
+static void write_file(job *j, bool direct)
+{
+    char path[4096];
+    limit_span span = span_of(j);
+    snprintf(path, sizeof path, "%s.raw", j->path);
+    j->seconds = limit_write(path, &span, direct);
+    unlink(path);
 }
 static void write_cached(job *j)
 {
-    plain_write(j, false);
+    write_file(j, false);
+}
+static void write_direct(job *j)
+{
+    write_file(j, true);
 }
 
-static void plain_read(job *j)
+static void copy(job *j, enum limit_copy_way way)
 {
-    if (j->gpu)
-        die("a plain read is into host memory", NULL);
-    int fd = open(j->path, O_RDONLY);
-    for (size_t at = 0; fd >= 0 && at < j->size;) {
-        ssize_t n = read(fd, j->memory + at, j->size - at < BLOCK ? j->size - at : BLOCK);
-        if (n <= 0)
-            die("read", NULL);
-        at += (size_t)n;
-    }
-    if (fd < 0)
-        die("read", NULL);
-    close(fd);
+    limit_span span = span_of(j);
+    if (!j->copy)
+        j->copy = limit_memory(j->size);
+    j->seconds = limit_copy(j->copy, &span, j->tensor, way);
+}
+static void copy_each(job *j)
+{
+    copy(j, LIMIT_COPY_EACH);
+}
+static void copy_whole(job *j)
+{
+    copy(j, LIMIT_COPY_WHOLE);
+}
+static void copy_stream(job *j)
+{
+    copy(j, LIMIT_COPY_STREAM);
 }
 
 /* ---- what holds the training up */
@@ -142,11 +165,19 @@ static void copy_out(job *j)
 static void stall(job *j)
 {
     ckpt_error err = CKPT_ERROR_INIT;
+    if (j->run && j->run_threads != j->threads) {
+        if (ckpt_run_close(j->run, &err) < 0)
+            die("run", &err);
+        j->run = NULL;
+    }
     if (!j->run) {
         char dir[4096];
+        j->run_threads = j->threads;
         ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;
         options.retention.keep_last = 1;
         options.no_lock = true;
+        options.snapshot_threads = j->threads;
+        options.snapshot_limit = UINT64_MAX;
         snprintf(dir, sizeof dir, "%s.run", j->path);
         if (ckpt_run_open(dir, j->state, &options, &j->run, &err) < 0 ||
             ckpt_run_resume(j->run, NULL, &j->step, NULL, &err) < 0)
@@ -164,9 +195,13 @@ static const struct {
     const char *name;
     void (*work)(job *);
 } jobs[] = {
+    {"read", read_cached},
+    {"read direct", read_direct},
     {"write", write_cached},
-    {"write+sync", write_synced},
-    {"read", plain_read},
+    {"write direct", write_direct},
+    {"copy each", copy_each},
+    {"copy whole", copy_whole},
+    {"copy stream", copy_stream},
     {"save", save_cached},
     {"save+sync", save_synced},
     {"restore", restore_checked},
@@ -182,13 +217,14 @@ static int serve(job *j)
     while (fgets(line, sizeof line, stdin)) {
         size_t i = 0, n = sizeof jobs / sizeof *jobs;
         line[strcspn(line, "\n")] = '\0';
-        char *by = strstr(line, " by ");
+        char *by = strstr(line, " by "), *of = by ? strstr(by, " of ") : NULL;
         j->threads = by ? strtoul(by + 4, NULL, 10) : 0;
+        j->block = (of ? strtoul(of + 4, NULL, 10) : BLOCK_KIB) << 10;
         if (by)
             *by = '\0';
         while (i < n && strcmp(jobs[i].name, line) != 0)
             i++;
-        if (i == n)
+        if (i == n || j->block < 4096)
             die(line, NULL);
         j->seconds = -1;
         double start = now();
@@ -275,8 +311,10 @@ int main(int argc, char **argv)
     if (j.run && ckpt_run_close(j.run, &err) < 0)
         die("run", &err);
     ckpt_state_free(j.state);
-    if (j.copy)
+    if (j.copy && cuda)
         gpu_host_free(j.gpu, j.copy);
+    else
+        free(j.copy);
     if (cuda)
         gpu_free(j.gpu, j.memory);
     else

@@ -10,12 +10,11 @@ link    what the GPU's link takes: copies of 64 MiB from page-locked memory, by 
 Each round runs all of them once, in an order that turns. GB/s, medians (lowest to highest); last: the median of the rounds' ratios to ours.
 """
 import os
-import shutil
 import statistics
 import sys
 import time
 
-from bench import Ours
+from measure import Serve, gone
 
 
 def main():
@@ -28,7 +27,7 @@ def main():
     for kib in (32 << 10, 1024, 64):
         if (mib << 10) // kib > 1 << 15:
             continue
-        ours = Ours(program, path, mib, (kib, "cuda"))
+        ours = Serve(program, path, mib, (kib, "cuda"))
         ours.job("save")()
         live = {name: torch.empty_like(t) for name, t in safetensors.torch.load_file(path, device="cuda:0").items()}
         size = sum(t.nbytes for t in live.values())
@@ -83,10 +82,8 @@ def main():
                       f"  {name:14}{statistics.median(rates):7.2f} ({rates[0]:.2f} to {rates[-1]:.2f})", flush=True)
         ours.close()
         del live
-        for file in path, pickled, theirs:
-            if os.path.exists(file):
-                os.unlink(file)
-        shutil.rmtree(path + ".run", ignore_errors=True)
+        for file in pickled, theirs:
+            gone(file)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
  *     many DIR CKPT_INSPECT CKPT_MIGRATE ROUNDS [MOST]
  *
  * Seconds are medians of the rounds, of the call or of a whole process. A peak is the most of any round, in MiB of resident memory. bind,
- * save and restore are one process, whose peak after each is shown: a restore has all that the save before it left behind. */
+ * save and restore are one process, whose peak after each is shown: a restore has all that the save before it left behind. For
+ * bench/growth.py a line that begins with '#' has each round's seconds, and that peak in KiB. */
 #include <ckpt/ckpt.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@ enum { TENSOR = 16, MOST_ROUNDS = 99, DECADES = 4, FEWEST = 1000 };
 enum { BIND, BIND_ONE, SAVE, RESTORE, LIST, LIST_JSON, SHOW, MIGRATE, STEPS };
 
 static const char *const step_names[STEPS] = {
-    [BIND] = "bind, an arena", [BIND_ONE] = "bind, one by one", [SAVE] = "save", [RESTORE] = "restore",
-    [LIST] = "list",           [LIST_JSON] = "list --json",     [SHOW] = "show", [MIGRATE] = "migrate --to torch",
+    [BIND] = "bind an arena", [BIND_ONE] = "bind one by one", [SAVE] = "save", [RESTORE] = "restore",
+    [LIST] = "list",          [LIST_JSON] = "list --json",    [SHOW] = "show", [MIGRATE] = "migrate --to torch",
 };
 
 typedef struct cost {
@@ -234,6 +235,11 @@ int main(int argc, char **argv)
                 highest = column[r].peak > highest ? column[r].peak : highest;
             }
             qsort(column, (size_t)rounds, sizeof *column, by_seconds);
+            printf("# %zu, %s, %ld,", count, step_names[s], highest);
+            for (long r = 0; r < rounds; r++)
+                printf(" %.6f", costs[r][s].seconds);
+            printf("\n");
+            fflush(stdout);
             table[s][decades] = (cost){column[rounds / 2].seconds, highest};
         }
     }

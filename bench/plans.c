@@ -1,6 +1,7 @@
 /* plans.c - what a plan costs (engine/plan.h), and what it spares a reader of many small tensors (engine/pull.h).
  *
  *     plans DIR ROUNDS
+ *     plans growth ROUNDS      a thousand pieces to a million: seconds of a plan and all its copies, by lines for bench/growth.py
  *
  * The plans: a million pieces on a million, and what is as large. Each case is a child of its own, so that none of them has
  * what another one left in the heap. It makes the two indexes, then the plan, asks for every copy by ranges of 8 MiB as a
@@ -554,12 +555,29 @@ static void measure_reads(const char *folder, size_t rounds)
     free(r.bonds);
 }
 
+static void measure_growth(size_t rounds)
+{
+    for (int64_t pieces = 1000; pieces <= 1000000; pieces *= 10) {
+        const plan_case c = {"growth", 1, {6 * pieces}, {6}, {5}, 1, false, 0};
+        printf("# %lld, a plan and its copies, 0,", (long long)pieces);
+        for (size_t r = 0; r < rounds; r++) {
+            sample s = run_child(&c);
+            printf(" %.6f", s.plan + s.copies);
+        }
+        printf("\n");
+    }
+}
+
 int main(int argc, char **argv)
 {
     long rounds = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
     if (rounds < 1 || rounds > MOST_ROUNDS) {
         fprintf(stderr, "usage: plans DIR ROUNDS    (DIR/bench.small is written; ROUNDS: 1 to %d)\n", MOST_ROUNDS);
         return 2;
+    }
+    if (strcmp(argv[1], "growth") == 0) {
+        measure_growth((size_t)rounds);
+        return 0;
     }
     measure_plans((size_t)rounds);
     measure_reads(argv[1], (size_t)rounds);

@@ -1,63 +1,105 @@
-#!/usr/bin/env python3
-"""restore.py CKPT_BENCH DIR MIB ROUNDS: a restore from the page cache beside safetensors + copy_, by tensor size and threads.
+"""restore.py - a restore into the memory of a model, beside its peers and beside plain reads into the same memory.
 
-safetensors' way into the memory of a model is load_file, which maps the file, and a copy_ of each tensor; torch copies with as many
-threads as ours gets (torch.set_num_threads). Each round runs all of them once, in an order that turns. GB/s, medians (lowest to
-highest); ours compares the CRC-32 of every tensor, and nobody else does. Last: the median of the rounds' ratios, ours / theirs.
+warm   The file is in the page cache. Ours compares the CRC-32 of every tensor, and nobody else does. safetensors' way is load_file
+       and a copy_ of each tensor, torch's is torch.load and the same; torch copies with as many threads as ours gets. Of small
+       tensors torch's files are not read: it takes seconds for some ten thousands of them.
+cold   POSIX_FADV_DONTNEED before each run, and a look (cachestat, mincore) that nothing is left. The limit is the fastest of the reads past the
+       page cache that are measured beside it: several sizes of blocks, by as many threads as there shall be reads under way.
 """
 import os
-import statistics
 import sys
-import time
 
-from bench import Ours
+from measure import cached, cold, gone, timed, warm
 
-
-def warm(path):
-    with open(path, "rb", buffering=0) as f:
-        while f.read(8 << 20):
-            pass
+SAFETENSORS, STREAMER = "safetensors load_file + copy_", "runai-model-streamer + copy_"
+MAPPED, LOADED = "torch.load(mmap) + copy_", "torch.load + copy_"
+DIRECT_READS = ((1, 16384), (4, 4096), (16, 1024), (32, 1024))   # threads, KiB
 
 
-def main():
-    import torch
-    import safetensors
+def prepared(prepare, run):
+    def job():
+        prepare()
+        return run()
+    return job
+
+
+def make_peers(b, ours, pickled):
+    """{who: (the file that it reads, a function that gives its seconds)}; the tensors are those of our file. `pickled`: torch's too."""
+    if not (b.ask("torch, safetensors, runai-model-streamer", "torch") and
+            b.ask("torch, safetensors, runai-model-streamer", "safetensors")):
+        return {}
     import safetensors.torch
-    program, folder, mib, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    print(f"torch {torch.__version__}, safetensors {safetensors.__version__}; {mib} MiB in all, {rounds} rounds")
-    path = os.path.join(folder, "bench.safetensors")
-    for kib in (4, 64, 1024, 32 << 10, mib << 10):
-        ours = Ours(program, path, mib, kib)
+    import torch
+    live = {name: torch.zeros_like(t) for name, t in safetensors.torch.load_file(ours.path).items()}
+    pt = ours.path + ".pt"
+
+    def into(load):
+        def work():
+            for name, tensor in load().items():
+                live[name].copy_(tensor)
+        return timed(work)
+
+    def stream():
+        from runai_model_streamer import SafetensorsStreamer
+        with SafetensorsStreamer() as streamer:
+            streamer.stream_file(ours.path)
+            for name, tensor in streamer.get_tensors():
+                live[name].copy_(tensor)
+    who = {SAFETENSORS: (ours.path, into(lambda: safetensors.torch.load_file(ours.path)))}
+    if pickled:
+        torch.save(live, pt)
+        who[MAPPED] = (pt, into(lambda: torch.load(pt, mmap=True)))
+        who[LOADED] = (pt, into(lambda: torch.load(pt)))
+    if b.ask(STREAMER, "runai-model-streamer"):
+        who[STREAMER] = (ours.path, timed(stream))
+    return who
+
+
+def set_threads(threads):
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def measure_warm(b):
+    for kib in (16384,) if b.quick else (64, 1024, 16384):
+        ours = b.serve("restore", kib=kib)
         ours.job("save")()
-        warm(path)
-        tensors = {name: torch.zeros_like(t) for name, t in safetensors.torch.load_file(path).items()}
-        size = sum(t.nbytes for t in tensors.values())
-
-        def theirs():
-            start = time.monotonic()
-            loaded = safetensors.torch.load_file(path)
-            for name, t in loaded.items():
-                tensors[name].copy_(t)
-            return time.monotonic() - start
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            who = {"ckpt_restore": ours.job(f"restore by {threads}"), "safetensors": theirs}
-            took = {name: [] for name in who}
-            for i in range(rounds + 1):  # the first warms up
-                for name in sorted(who, reverse=i % 2 == 1):
-                    seconds = who[name]()
-                    if i:
-                        took[name].append(seconds)
-            line = f"{len(tensors):7} x {kib:7} KiB, {threads} thread{'s' if threads > 1 else ' '}"
-            for name, seconds in took.items():
-                rates = sorted(size / t / 1e9 for t in seconds)
-                line += f"  {name} {statistics.median(rates):5.2f} ({rates[0]:.2f} to {rates[-1]:.2f})"
-            ratio = statistics.median(b / a for a, b in zip(took["ckpt_restore"], took["safetensors"]))
-            print(f"{line}  {ratio:.2f} x", flush=True)
+        warm(ours.path)
+        peers = make_peers(b, ours, kib > 64)
+        for threads in sorted({1, b.threads} if kib == 16384 else {b.threads}):
+            set_threads(threads)
+            who = {"ckpt_restore": ours.job(f"restore by {threads}"),
+                   "ckpt_restore, no_verify": ours.job(f"restore unchecked by {threads}"),
+                   "pread, 256 KiB": ours.job(f"read by {threads} of 256"),
+                   "pread, 8 MiB": ours.job(f"read by {threads} of 8192")}
+            for name, (path, run) in peers.items():
+                if name != STREAMER and (kib == 16384 or name != LOADED):
+                    who[name] = prepared(lambda path=path: cached(path) > 0.999 or warm(path), run)
+            b.measure(f"warm, tensors of {kib} KiB, {threads} thread{'s' if threads > 1 else ''}", who,
+                      nbytes=os.path.getsize(ours.path))
+        gone(ours.path + ".pt")
         ours.close()
-        del tensors
-        os.unlink(path)
 
 
-if __name__ == "__main__":
-    main()
+def measure_cold(b):
+    ours = b.serve("restore")
+    ours.job("save")()
+    held = []
+
+    def chilled(path, run):
+        def job():
+            cold(path)
+            held.append(cached(path))
+            return run()
+        return job
+    who = {"ckpt_restore": chilled(ours.path, ours.job("restore"))}
+    for threads, kib in DIRECT_READS[1:3] if b.quick else DIRECT_READS:
+        who[f"direct read, {threads} of {kib} KiB"] = chilled(ours.path, ours.job(f"read direct by {threads} of {kib}"))
+    who["read through the cache, 16 of 2048 KiB"] = chilled(ours.path, ours.job("read by 16 of 2048"))
+    peers = make_peers(b, ours, False)
+    set_threads(b.threads)
+    for name, (path, run) in peers.items():
+        who[name] = chilled(path, run)
+    b.measure("cold, tensors of 16 MiB", who, nbytes=os.path.getsize(ours.path))
+    b.groups[-1]["cached"] = round(max(held, default=0.0), 6)
+    ours.close()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""sharded.py CKPT_MIGRATE DIR MIB ROUNDS [DCP_RANKS ZERO_RANKS]: checkpoints of ranks made whole, beside the peers' own converters.
+"""sharded.py - checkpoints of ranks made whole or cut anew, beside cp of the same files and the peers' own converters.
 
 The checkpoints are written by the programs themselves, over gloo: torch.distributed.checkpoint of DTensors cut over 8
-ranks (weights and AdamW's moments, MIB in all), and DeepSpeed's engine in ZeRO stage 3 over 8 ranks after one step of
+ranks (weights and AdamW's moments, MIB in all), and DeepSpeed's engine in ZeRO stage 3 over 4 ranks after one step of
 AdamW (masters and moments, MIB in all). Where a checkpoint could not be made, nothing of it is measured.
 
 Every round runs each competitor once, one after the other, in a process of its own. The source is not in the page cache when
@@ -11,16 +11,13 @@ wrote counts, without the start of Python and the imports; of ours the whole pro
 only, as commands.py has it. The peers hold the model in memory and are not limited. cp copies the same bytes.
 """
 import os
-import shutil
 import socket
-import statistics
 import subprocess
 import sys
-import time
 
-from commands import LIMIT, Run, confined, control_group, measure, versions
+from measure import TENSOR_MIB, NotMeasured, Run, cold, confined, control_group, gone, leave_group, size_of, synced
 
-TENSOR_MIB = 16
+DCP_RANKS, ZERO_RANKS = 8, 4
 
 
 # ---- what is converted
@@ -94,7 +91,7 @@ def zero_rank(rank, world, at, folder, mib):
     dist.destroy_process_group()
 
 
-def make(what, world, folder, mib):
+def make(b, what, world, folder, mib):
     at = port()
     command = [sys.executable, os.path.abspath(__file__), what, str(world), str(at), folder, str(mib)]
     ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -102,42 +99,12 @@ def make(what, world, folder, mib):
     said = [p.communicate()[1] for p in ranks]
     for p, text in zip(ranks, said):
         if p.returncode:
-            print(f"{what}: not measured: {text.strip().splitlines()[-1] if text.strip() else p.returncode}")
+            b.note(f"a checkpoint of {world} ranks ({what})", text.strip().splitlines()[-1] if text.strip() else p.returncode)
             return False
     return True
 
 
 # ---- runs
-
-def files_of(path):
-    return [path] if os.path.isfile(path) else [os.path.join(d, f) for d, _, names in os.walk(path) for f in names]
-
-
-def size_of(path):
-    return sum(os.path.getsize(f) for f in files_of(path))
-
-
-def synced(path):
-    for name in files_of(path):
-        fd = os.open(name, os.O_RDONLY)
-        os.fsync(fd)
-        os.close(fd)
-
-
-def cold(path):
-    synced(path)
-    for name in files_of(path):
-        fd = os.open(name, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
-
-
-def gone(path):
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    elif os.path.exists(path):
-        os.unlink(path)
-
 
 SYNC = """
 def on_disk(path):
@@ -181,29 +148,41 @@ os.write(said, f'{{took}} {{most}}'.encode())
         self.before()
         done = subprocess.run(self.command, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"{self.command[2]}: {done.stderr}")
+            raise NotMeasured(done.stderr.strip().splitlines()[-1])
         took, most = done.stdout.split()
         self.peak = max(self.peak, int(most) / 1024)
         return float(took)
 
 
-def main():
-    program, folder, mib, rounds = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    dcp_ranks, zero_ranks = (int(n) for n in (sys.argv[5:7] or (8, 8)))
-    group = control_group()
-    top = os.path.join(folder, f"bench-sharded-{os.getpid()}")
+def measure_sharded(b):
+    in_folder(b, with_dcp, "torch")
+
+
+def measure_zero(b):
+    in_folder(b, with_zero, "deepspeed")
+
+
+def in_folder(b, measure, package):
+    """Of a quick run nothing."""
+    if b.quick:
+        b.note("consolidate, re-shard", "left out by --quick")
+        return
+    if not b.ask("consolidate, re-shard", package):
+        return
+    top = b.path("sharded")
     os.mkdir(top)
+    group = control_group()
     try:
-        run(program, top, mib, rounds, dcp_ranks, zero_ranks, group)
+        measure(b, *tools(b, top, group))
     finally:
-        shutil.rmtree(top)
-        if group:
-            time.sleep(0.1)
-            os.rmdir(os.path.dirname(group))
+        gone(top)
+        leave_group(group)
 
 
-def run(program, top, mib, rounds, dcp_ranks, zero_ranks, group):
-    dcp, zero, out = (os.path.join(top, name) for name in ("dcp", "zero", "out"))
+def tools(b, top, group):
+    """The folder of the source, that of the target, and what makes runs of ours and of cp, and measures them."""
+    source_folder, out = (os.path.join(top, name) for name in ("source", "out"))
+    program = b.program("ckpt-migrate")
 
     def start(source, target):
         def prepare():
@@ -218,44 +197,36 @@ def run(program, top, mib, rounds, dcp_ranks, zero_ranks, group):
         return Run(confined(["cp", "-r", "--reflink=never", "--sparse=never", source, out], group), start(source, out),
                    lambda: synced(out))
 
-    table = {}
-    made = {"DCP": make("dcp", dcp_ranks, dcp, mib), "ZeRO-3": make("zero", zero_ranks, zero, mib)}
-    if made["DCP"]:
-        table[f"DCP of {dcp_ranks} ranks, all of it, as one torch file"] = (dcp, {
-            "ckpt-migrate --to torch *": ours(dcp, out + ".pt", "--to", "torch"),
-            "cp of the same files + fsync *": copied(dcp),
-            "dcp_to_torch_save + fsync": Peer("dcp", dcp, out + ".peer.pt", start(dcp, out + ".peer.pt"))})
-    if made["ZeRO-3"]:
-        table[f"ZeRO-3 of {zero_ranks} ranks, the weights in float32"] = (zero, {
-            "ckpt-migrate --to hf --weights-only *": ours(zero, out + ".hf", "--to", "hf", "--weights-only", "--lossy"),
-            "zero_to_fp32 + fsync": Peer("fp32", zero, out + ".fp32", start(zero, out + ".fp32"))})
-        table[f"ZeRO-3 of {zero_ranks} ranks, masters and moments"] = (zero, {
-            "ckpt-migrate --to torch --drop 'layers.*' *": ours(zero, out + ".pt", "--to", "torch", "--drop", "layers.*"),
-            "ckpt-migrate --to torch, weights too *": ours(zero, out + ".pt", "--to", "torch"),
-            "cp of the same files + fsync *": copied(zero),
-            "ds_to_universal + fsync": Peer("universal", zero, out + ".universal", start(zero, out + ".universal"))})
-    for what, ranks, source in (("DCP", dcp_ranks, dcp), ("ZeRO-3", zero_ranks, zero)):
-        if made[what]:
-            table[f"{what} of {ranks} ranks, all of it, as DCP of 3 ranks"] = (source, {
-                "ckpt-migrate --to dcp --world 3 *": ours(source, out, "--to", "dcp", "--world", "3"),
-                "cp of the same files + fsync *": copied(source)})
-    print(f"{versions()}; * limited to {LIMIT >> 20} MiB by {'a control group' if group else 'RLIMIT_AS'}")
-    seconds = measure({what: row for what, (_, row) in table.items()}, rounds)
-    print(f"{rounds} rounds; seconds: median (lowest to highest), against ours, peak memory")
-    for what, row in seconds.items():
-        source, runs = table[what]
-        print(f"{what} ({size_of(source) / (1 << 20):.0f} MiB)")
-        first = None
-        for who, took in row.items():
-            median = statistics.median(took)
-            first = first or median
-            print(f"  {who:44} {median:7.2f}  ({min(took):.2f} to {max(took):.2f})  {median / first:5.2f} x"
-                  f"  {runs[who].peak:6.0f} MiB")
+    def measure(what, source, who):
+        b.measure(what, who, nbytes=size_of(source), extra={"limited_by": "a control group" if group else "RLIMIT_AS"})
+        for end in ("", ".pt", ".peer.pt", ".hf", ".fp32", ".universal"):
+            gone(out + end)
+    return source_folder, out, start, ours, copied, measure
 
 
-if __name__ == "__main__":
-    if sys.argv[1] in ("dcp", "zero"):
-        what, world, at, folder, mib, rank = sys.argv[1:]
-        {"dcp": dcp_rank, "zero": zero_rank}[what](int(rank), int(world), int(at), folder, int(mib))
-    else:
-        main()
+def with_dcp(b, dcp, out, start, ours, copied, measure):
+    if make(b, "dcp", DCP_RANKS, dcp, b.mib):
+        who = {"ckpt-migrate *": ours(dcp, out + ".pt", "--to", "torch"), "cp + fsync *": copied(dcp)}
+        if b.converters:
+            who["dcp_to_torch_save + fsync"] = Peer("dcp", dcp, out + ".peer.pt", start(dcp, out + ".peer.pt"))
+        measure(f"consolidate, DCP of {DCP_RANKS} ranks to a torch file", dcp, who)
+        measure(f"re-shard, DCP of {DCP_RANKS} ranks to DCP of 3", dcp, {
+            "ckpt-migrate *": ours(dcp, out, "--to", "dcp", "--world", "3"), "cp + fsync *": copied(dcp)})
+
+
+def with_zero(b, zero, out, start, ours, copied, measure):
+    if make(b, "zero", ZERO_RANKS, zero, b.mib):
+        measure(f"re-shard, ZeRO-3 of {ZERO_RANKS} ranks to DCP of 3", zero, {
+            "ckpt-migrate *": ours(zero, out, "--to", "dcp", "--world", "3"), "cp + fsync *": copied(zero)})
+        if b.converters:
+            measure(f"convert, ZeRO-3 of {ZERO_RANKS} ranks, the weights in float32", zero, {
+                "ckpt-migrate --to hf *": ours(zero, out + ".hf", "--to", "hf", "--weights-only", "--lossy"),
+                "zero_to_fp32 + fsync": Peer("fp32", zero, out + ".fp32", start(zero, out + ".fp32"))})
+            measure(f"convert, ZeRO-3 of {ZERO_RANKS} ranks, masters and moments", zero, {
+                "ckpt-migrate --to torch *": ours(zero, out + ".pt", "--to", "torch", "--drop", "layers.*"),
+                "ds_to_universal + fsync": Peer("universal", zero, out + ".universal", start(zero, out + ".universal"))})
+
+
+if __name__ == "__main__":   # one rank of those that make a checkpoint
+    which, world_size, at_port, into, size, number = sys.argv[1:]
+    {"dcp": dcp_rank, "zero": zero_rank}[which](int(number), int(world_size), int(at_port), into, int(size))

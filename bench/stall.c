@@ -2,9 +2,10 @@
  * state, and how long a training step takes while the writer writes, beside a step when nothing is written. All of it is
  * interleaved in one run.
  *
- *     stall DIR MIB ROUNDS
+ *     stall DIR MIB ROUNDS [STEPS]
  *
- * bench/stall.py runs it beside PyTorch's asynchronous save, and reads the lines that begin with '#'.
+ * A kind has as many rounds as ROUNDS, and more until STEPS steps ran while the writer wrote. bench/stall.py runs it beside
+ * PyTorch's asynchronous save, and reads the lines that begin with '#'.
  *
  * The state: MIB of float32 parameters in tensors of 16 MiB. Three kinds of training step: "compute" multiplies matrices
  * that fit into the cache on one core, "cores" does so on all of them, so that the writer has none to itself, and "memory"
@@ -25,6 +26,7 @@ enum {
     SLICE_MIB = 64,
     MOST_STEPS = 100000,
     WARM = 2,
+    MOST_ROUNDS = 200,
     MOST_CORES = 64
 };
 
@@ -195,7 +197,16 @@ static void round_of(ckpt_run *run, trainer *t, void (*train)(trainer *), int64_
     }
 }
 
-static void measure(const char *name, void (*train)(trainer *), const char *dir, trainer *t, float *copy, long rounds)
+/* What one round added: for who wants ranges. */
+static void print_round(const figures *f, size_t quiet, size_t busy)
+{
+    series q = {f->quiet.seconds + quiet, f->quiet.count - quiet}, b = {f->busy.seconds + busy, f->busy.count - busy};
+    printf("#round %zu quiet %.3f %.3f busy %.3f %.3f\n", b.count, at(&q, 0.5) * 1e3, at(&q, 0.95) * 1e3,
+           at(&b, 0.5) * 1e3, at(&b, 0.95) * 1e3);
+}
+
+static void measure(const char *name, void (*train)(trainer *), const char *dir, trainer *t, float *copy, long rounds,
+                    size_t steps)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_run_options options = CKPT_RUN_OPTIONS_INIT;
@@ -209,13 +220,17 @@ static void measure(const char *name, void (*train)(trainer *), const char *dir,
     ckpt_state *state = bind(t->weights, t->floats / (((size_t)TENSOR_MIB << 20) / 4));
     if (ckpt_run_open(dir, state, &options, &run, &err) < 0 || ckpt_run_resume(run, NULL, &done, NULL, &err) < 0)
         die("open", &err);
-    for (long i = 0; i < rounds + WARM; i++)
+    printf("%s\n", name);
+    for (long i = 0; i < rounds + WARM || (f.busy.count < steps && i < MOST_ROUNDS); i++) {
+        size_t quiet = f.quiet.count, busy = f.busy.count;
         round_of(run, t, train, &done, copy, &f, i >= WARM);
+        if (i >= WARM)
+            print_round(&f, quiet, busy);
+    }
     if (ckpt_run_close(run, &err) < 0)
         die("close", &err);
     ckpt_state_free(state);
     double bytes = (double)(t->floats * sizeof(float));
-    printf("%s\n", name);
     printf("  one memcpy of the state    median %8.2f ms (%.1f GB/s)\n", at(&f.copy, 0.5) * 1e3,
            bytes / at(&f.copy, 0.5) / 1e9);
     printf("  an asynchronous save holds the training up\n"
@@ -228,9 +243,10 @@ static void measure(const char *name, void (*train)(trainer *), const char *dir,
     printf("  a step during the flush    median %8.3f ms, p99 %8.3f ms (%zu steps)   %.2f x, p99 %.2f x\n",
            at(&f.busy, 0.5) * 1e3, at(&f.busy, 0.99) * 1e3, f.busy.count, at(&f.busy, 0.5) / at(&f.quiet, 0.5),
            at(&f.busy, 0.99) / at(&f.quiet, 0.99));
-    printf("# copy %.3f stall %.3f flush %.3f quiet %.3f %.3f busy %.3f %.3f\n", at(&f.copy, 0.5) * 1e3,
-           at(&f.stall, 0.5) * 1e3, at(&f.flush, 0.5) * 1e3, at(&f.quiet, 0.5) * 1e3, at(&f.quiet, 0.99) * 1e3,
-           at(&f.busy, 0.5) * 1e3, at(&f.busy, 0.99) * 1e3);
+    printf("# copy %.3f stall %.3f flush %.3f quiet %.3f %.3f busy %.3f %.3f p95 %.3f %.3f steps %zu\n",
+           at(&f.copy, 0.5) * 1e3, at(&f.stall, 0.5) * 1e3, at(&f.flush, 0.5) * 1e3, at(&f.quiet, 0.5) * 1e3,
+           at(&f.quiet, 0.99) * 1e3, at(&f.busy, 0.5) * 1e3, at(&f.busy, 0.99) * 1e3, at(&f.quiet, 0.95) * 1e3,
+           at(&f.busy, 0.95) * 1e3, f.busy.count);
     fflush(stdout);
     for (size_t i = 0; i < sizeof f / sizeof *all; i++)
         free(all[i].seconds);
@@ -273,9 +289,12 @@ int main(int argc, char **argv)
 {
     static trainer t;
     char dir[4096];
-    long mib = argc == 4 ? strtol(argv[2], NULL, 10) : 0, rounds = argc == 4 ? strtol(argv[3], NULL, 10) : 0;
+    bool enough = argc == 4 || argc == 5;
+    long mib = enough ? strtol(argv[2], NULL, 10) : 0, rounds = enough ? strtol(argv[3], NULL, 10) : 0;
+    size_t steps = argc == 5 ? strtoul(argv[4], NULL, 10) : 0;
     if (mib < 2 * SLICE_MIB || mib / TENSOR_MIB > MOST_TENSORS || rounds < 1) {
-        fprintf(stderr, "usage: stall DIR MIB ROUNDS    (DIR/stall-* is made; MIB: at least %d)\n", 2 * SLICE_MIB);
+        fprintf(stderr, "usage: stall DIR MIB ROUNDS [STEPS]    (DIR/stall-* is made; MIB: at least %d)\n",
+                2 * SLICE_MIB);
         return 2;
     }
     size_t bytes = (size_t)mib / TENSOR_MIB * TENSOR_MIB << 20;
@@ -291,11 +310,11 @@ int main(int argc, char **argv)
             t.own[k].a[i] = t.own[k].b[i] = 1e-3f;
     printf("%ld MiB of float32 in tensors of %d MiB, %ld rounds\n", mib / TENSOR_MIB * TENSOR_MIB, TENSOR_MIB, rounds);
     snprintf(dir, sizeof dir, "%s/stall-compute", argv[1]);
-    measure("a training step that computes in the cache", step_compute, dir, &t, copy, rounds);
+    measure("a training step that computes in the cache", step_compute, dir, &t, copy, rounds, steps);
     snprintf(dir, sizeof dir, "%s/stall-cores", argv[1]);
-    measure("a training step that computes on all cores", step_cores, dir, &t, copy, rounds);
+    measure("a training step that computes on all cores", step_cores, dir, &t, copy, rounds, steps);
     snprintf(dir, sizeof dir, "%s/stall-memory", argv[1]);
-    measure("a training step that streams 64 MiB through memory", step_memory, dir, &t, copy, rounds);
+    measure("a training step that streams 64 MiB through memory", step_memory, dir, &t, copy, rounds, steps);
     snprintf(dir, sizeof dir, "%s/stall-idle", argv[1]);
     measure_idle(dir);
     free(copy);
