@@ -1,6 +1,7 @@
 /* codec/json.c - the strict lexer. */
 #include "codec/json.h"
 
+#include <endian.h>
 #include <stdio.h>
 
 /* What may come next. */
@@ -122,6 +123,7 @@ static size_t plain_bytes(const char *p)
     const uint64_t each = UINT64_C(0x0101010101010101), top = each << 7;
     uint64_t word;
     memcpy(&word, p, sizeof word);
+    word = le64toh(word); /* the first byte is the lowest */
     uint64_t quote = word ^ each * '"', escape = word ^ each * '\\';
     uint64_t marks =
         (word | ((word - each * 0x20) & ~word) | ((quote - each) & ~quote) | ((escape - each) & ~escape)) & top;
