@@ -121,6 +121,8 @@ static void map(ckpt__cached *c, uint32_t file)
     if (is_local(m->fd) && take_lease(m->fd) && fstat(m->fd, &st) == 0 && (uint64_t)st.st_size >= size) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, m->fd, 0);
         if (p != MAP_FAILED) {
+            madvise(p, (size_t)size,
+                    MADV_RANDOM); /* nothing is looked at that is not cached: so nothing is to be read ahead */
             m->bytes = p;
             m->state = MAPPED;
             c->count++;

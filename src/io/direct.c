@@ -88,6 +88,13 @@ static int open_again(int fd)
     return own;
 }
 
+/* Is less than a quarter of the file in the page cache? Opening it has read some of it, and the system more ahead of that. */
+static bool is_cold(const ckpt__direct *d, int fd, uint64_t size)
+{
+    int64_t cached = pages_cached(fd, 0, size);
+    return cached >= 0 && (uint64_t)cached < size / d->page / 4;
+}
+
 /* Under the lock. */
 static void open_file(ckpt__direct *d, uint32_t file)
 {
@@ -96,13 +103,13 @@ static void open_file(ckpt__direct *d, uint32_t file)
     o->state = REFUSED;
     if (d->count == CKPT__DIRECT_FILES || ckpt__descriptor_pin(d->source, file, 0, &fd, NULL) < 0)
         return;
-    o->fd = pages_cached(fd, 0, 1) < 0 ? -1 : open_again(fd);
+    o->fd = is_cold(d, fd, d->source->files[file].size) ? open_again(fd) : -1;
     ckpt__descriptor_unpin(d->source, file);
     if (o->fd < 0)
         return;
     o->state = OPEN;
     d->count++;
-    /* An ordinary read of a part that is cached is not to bring what lies behind it into the page cache. */
+    /* An ordinary read of a small part is not to bring what lies behind it into the page cache. */
     ckpt__source_scattered(d->source, file, true);
 }
 
@@ -135,9 +142,6 @@ const unsigned char *ckpt__direct_read(ckpt__direct *d, uint32_t file, uint64_t 
     if (fd < 0 || offset > d->source->files[file].size || n > d->source->files[file].size - offset)
         return NULL;
     uint64_t begin = offset / UNIT * UNIT, end = (offset + n + UNIT - 1) / UNIT * UNIT;
-    int64_t cached = pages_cached(fd, begin, end - begin);
-    if (cached < 0 || (uint64_t)cached * 2 >= (end - begin) / d->page)
-        return NULL;
     size_t wanted = (size_t)(offset + n - begin), have = 0;
     while (have < wanted) { /* a read that ends within a unit has met the end of the file */
         ssize_t got = pread(fd, buffer + have, (size_t)(end - begin) - have, (off_t)(begin + have));

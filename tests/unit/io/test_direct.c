@@ -153,8 +153,10 @@ START_TEST(what_is_cached)
     read_at(0, 0, SIZE);
     ck_assert(!ckpt__direct_is_cold(s)); /* a half of it is there */
     make_cold(1);
-    read_at(1, 0, SIZE);
     ck_assert(ckpt__direct_is_cold(s));
+    ck_assert_ptr_null(ckpt__direct_read(d, 1, 0, SIZE, buffer)); /* it was asked for when it was there */
+    make_warm(0);
+    read_at(0, 0, SIZE); /* and this one when it was not */
 }
 END_TEST
 
