@@ -35,10 +35,11 @@ typedef struct mapped {
 struct ckpt__cached {
     const ckpt__source *source;
     size_t page;
-    bool by_mincore;      /* the kernel has no cachestat; atomic */
-    pthread_mutex_t lock; /* of all below */
-    size_t count;         /* files that are mapped */
-    mapped *files;        /* heap, owned: one for each file of the source */
+    bool by_mincore;                  /* the kernel has no cachestat; atomic */
+    pthread_mutex_t lock;             /* of all below */
+    uint32_t now[CKPT__CACHED_FILES]; /* the files that are mapped, */
+    size_t count;                     /* so many */
+    mapped *files;                    /* heap, owned: one for each file of the source */
 };
 
 /* ---- the lease */
@@ -96,36 +97,49 @@ static void give_lease(int fd)
 
 /* ---- files */
 
-/* Under the lock. */
-static void unmap(ckpt__cached *c, uint32_t file)
+/* Under the lock; nobody looks at it. */
+static void unmap(ckpt__cached *c, uint32_t file, state then)
 {
     mapped *m = &c->files[file];
+    size_t i = 0;
     munmap(m->bytes, (size_t)c->source->files[file].size);
     give_lease(m->fd);
     ckpt__descriptor_unpin(c->source, file);
-    m->state = LEFT;
+    m->state = then;
     m->bytes = NULL;
-    c->count--;
+    while (c->now[i] != file)
+        i++;
+    c->now[i] = c->now[--c->count];
 }
 
-/* Under the lock. Whatever fails, the file is left to be read, which says what is wrong with it. */
+/* Under the lock. Files are read one after the other: whoever wants to write to one that nobody looks at any more is not to wait for the
+ * others. */
+static void unmap_idle(ckpt__cached *c)
+{
+    for (size_t i = c->count; i-- > 0;)
+        if (c->files[c->now[i]].users == 0)
+            unmap(c, c->now[i], NEW);
+}
+
+/* Under the lock. Whatever fails, or where too many are looked at, the file is left to be read, which says what is wrong with it. */
 static void map(ckpt__cached *c, uint32_t file)
 {
     mapped *m = &c->files[file];
     uint64_t size = c->source->files[file].size;
     struct stat st;
     m->state = LEFT;
+    unmap_idle(c);
     if (size == 0 || size > SIZE_MAX / 2 || c->count == CKPT__CACHED_FILES ||
         ckpt__descriptor_pin(c->source, file, 0, &m->fd, NULL) < 0)
         return;
     if (is_local(m->fd) && take_lease(m->fd) && fstat(m->fd, &st) == 0 && (uint64_t)st.st_size >= size) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, m->fd, 0);
         if (p != MAP_FAILED) {
-            madvise(p, (size_t)size,
-                    MADV_RANDOM); /* nothing is looked at that is not cached: so nothing is to be read ahead */
+            /* Nothing is looked at that is not cached: so nothing is to be read ahead. */
+            madvise(p, (size_t)size, MADV_RANDOM);
             m->bytes = p;
             m->state = MAPPED;
-            c->count++;
+            c->now[c->count++] = file;
             return;
         }
     }
@@ -186,9 +200,7 @@ void ckpt__cached_close(ckpt__cached *c)
 {
     if (!c)
         return;
-    for (size_t i = 0; i < c->source->count; i++)
-        if (c->files[i].state == MAPPED)
-            unmap(c, (uint32_t)i);
+    unmap_idle(c);
     pthread_mutex_destroy(&c->lock);
     free(c->files);
     free(c);
@@ -203,7 +215,7 @@ static void end_look(ckpt__cached *c, uint32_t file, bool give)
     if (give && m->state == MAPPED)
         m->state = LEFT;
     if (m->state == LEFT && m->users == 0 && m->bytes)
-        unmap(c, file);
+        unmap(c, file, LEFT);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -12,7 +12,7 @@
 #include "io/source.h"
 
 /* Files that are mapped at the same time: each keeps a descriptor. */
-enum { CKPT__CACHED_FILES = 128 };
+enum { CKPT__CACHED_FILES = 32 };
 
 /* The files of one source that were asked for. Threads may share it. */
 typedef struct ckpt__cached ckpt__cached;
