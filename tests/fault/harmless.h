@@ -100,9 +100,12 @@ static const char *const harmless[] = {
     "posix_fadvise*",
     "preadv2",
     "preadv64v2",
-    /* how much a file system has left: a failure means that it is not known */
+    "mincore",
+    /* how much a file system has left, and which one it is: a failure means that it is not known */
     "fstatvfs",
     "fstatvfs64",
+    "fstatfs",
+    "fstatfs64",
     /* a copy of the process that ends, and has limits of its own (tests/unit/io/test_trial.c lets pipe2 and fork fail) */
     "pipe2",
     "fork",

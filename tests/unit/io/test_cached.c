@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "../folder_files.h"
@@ -29,7 +30,7 @@ void *__wrap_calloc(size_t n, size_t size)
 }
 
 /* The kernel refuses what `refused` names. */
-static enum { NOTHING, LEASE, OWNER, CACHESTAT, POPULATE, MAPPING } refused;
+static enum { NOTHING, LEASE, OWNER, CACHESTAT, POPULATE, MAPPING, SYSTEM, ELSEWHERE } refused;
 int __real_fcntl(int fd, int what, long value);
 int __wrap_fcntl(int fd, int what, long value);
 int __wrap_fcntl(int fd, int what, long value)
@@ -69,6 +70,16 @@ void *__wrap_mmap(void *p, size_t n, int protection, int flags, int fd, off_t of
         return (void *)-1;
     }
     return __real_mmap(p, n, protection, flags, fd, offset);
+}
+
+int __real_fstatfs(int fd, struct statfs *f);
+int __wrap_fstatfs(int fd, struct statfs *f);
+int __wrap_fstatfs(int fd, struct statfs *f)
+{
+    int result = refused == SYSTEM ? -1 : __real_fstatfs(fd, f);
+    if (refused == ELSEWHERE)
+        f->f_type = 0x6969; /* NFS: another machine may cut the file */
+    return result;
 }
 
 static void count_signal(int number)
@@ -269,7 +280,7 @@ END_TEST
 
 START_TEST(what_the_kernel_refuses)
 {
-    static const int each[] = {LEASE, OWNER, POPULATE, MAPPING};
+    static const int each[] = {LEASE, OWNER, POPULATE, MAPPING, SYSTEM, ELSEWHERE};
     if (!maps_here())
         return;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
