@@ -313,7 +313,7 @@ static void a_cold_one(size_t count, size_t n)
     for (size_t i = 0; i < count * n; i++)
         values[i] = (float)(i * 7 % 16777213);
     for (size_t i = 0; i < count; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "w%zu", i);
         bind_one(from, name, CKPT_F32, 1, sizes, NULL, values + i * n, any);
         bind_one(to, name, CKPT_F32, 1, sizes, NULL, back + i * n, any);
