@@ -16,8 +16,6 @@ CKPT_BEGIN_DECLS
 #define CKPT_AVOID_MAPPING 0x1
 /* Copies of a large checkpoint may go past the processor's cache (x86: non-temporal stores). */
 #define CKPT_AVOID_STREAMING 0x2
-/* What of a large checkpoint is not in the page cache may be read past it (O_DIRECT), several reads at a time, and does not stay there. */
-#define CKPT_AVOID_DIRECT 0x4
 
 /* Options of a restore: what is restored, and where to. All zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
  * call. */
@@ -53,7 +51,7 @@ typedef struct ckpt_restore_options {
                                    * must tell it */
     size_t threads; /* that read, check and deliver, the calling one among them; 1 to 16, more count as 16. 0: two, and
                                    * where a tensor goes to a GPU twelve, but no more than the process may run on
-                                   * processors; eight, which wait, where the disk has to be read. The result is the same for any number:
+                                   * processors. The result is the same for any number:
                                    * the bytes, and the error. Of a damaged checkpoint, which tensors are still restored may differ */
     uint64_t
         avoid; /* CKPT_AVOID_..., or-ed: means to be fast that it goes without, to find out which one is to blame. The

@@ -28,6 +28,7 @@ typedef struct pusher {
     worker *workers; /* heap, owned: one a thread */
     unsigned threads;
     uint64_t read;                /* bytes of the units that are done; atomic */
+    ckpt__cached *cached;         /* owned; NULL: files are read */
     ckpt__push_ways ways, groups; /* of large spans, and of spans that are read together */
     bool streams;                 /* copies go past the cache */
     uint64_t told;                /* the last that progress was told; the calling thread's */
@@ -37,7 +38,6 @@ typedef struct pusher {
 struct worker {
     pusher *p;
     unsigned char *scratch; /* heap, owned: range + BEHIND bytes; NULL before it is needed */
-    unsigned char *aligned; /* likewise, for reads past the page cache */
     ckpt__push_way way;
 };
 
@@ -242,11 +242,8 @@ static ckpt_status read_span(worker *w, ckpt__push_span *s, unsigned char *to, b
 {
     pusher *p = w->p;
     char name[200];
-    ckpt__push_part part = {.source = p->want->source,
-                            .extent = extent_of(p, s->storage),
-                            .begin = s->begin,
-                            .end = s->end,
-                            .aligned = &w->aligned};
+    ckpt__push_part part = {
+        .source = p->want->source, .extent = extent_of(p, s->storage), .begin = s->begin, .end = s->end};
     part.what = name_of_storage(p, s->storage, name);
     s->crc = 0;
     return ckpt__push_read(stays ? &p->ways : NULL, &part, to, w->scratch, is_checked(p, s->storage) ? &s->crc : NULL,
@@ -417,22 +414,18 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
     unsigned char *buffer = NULL;
     look l = {0};
     ckpt_status status = CKPT_OK;
-    const unsigned char *cached = NULL, *there = NULL; /* all of them, not in our buffer */
+    const unsigned char *cached = NULL;
     ckpt__push_way_of way = p->devices.lanes ? CKPT__BY_READ : ckpt__push_choose(&p->groups);
     uint64_t began = ckpt__push_began(&p->groups);
     for (size_t i = first; status == CKPT_OK && p->devices.lanes && i < end; i++)
         status = look_at_span(p, &spans[i], &l, err);
-    if (way != CKPT__BY_READ)
-        there = cached = ckpt__cached_look(p->ways.cached, e->file, begin, (size_t)bytes);
-    if (!there && !p->devices.lanes)
-        there = ckpt__push_read_direct(&p->groups, e->file, begin, (size_t)bytes, &w->aligned);
-    if (there)
+    if (way != CKPT__BY_READ && (cached = ckpt__cached_look(p->cached, e->file, begin, (size_t)bytes)))
         have = bytes;
     else if (status == CKPT_OK)
         status = choose_buffer(w, &l, bytes, &buffer, err);
     for (size_t i = first; status == CKPT_OK && i < end; i++) {
         ckpt__push_span *s = &spans[i];
-        const unsigned char *here = (there ? there : buffer) + (place_of(p, s) - begin);
+        const unsigned char *here = (cached ? cached : buffer) + (place_of(p, s) - begin);
         uint64_t reach = place_of(p, s) - begin + (s->end - s->begin);
         while (status == CKPT_OK &&
                have < reach) { /* what is read and checked at once is in the cache for the second */
@@ -446,11 +439,11 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
             s->crc = ckpt__crc32(0, here, (size_t)(s->end - s->begin));
         status = compare(p, s, err);
         if (status == CKPT_OK)
-            status = deliver(w, s->storage, s->begin, s->end, here, s->begin, l.in_slot, there && i + 1 < end, err);
+            status = deliver(w, s->storage, s->begin, s->end, here, s->begin, l.in_slot, cached && i + 1 < end, err);
     }
     if (cached)
-        ckpt__cached_leave(p->ways.cached, e->file, begin, (size_t)bytes);
-    if (status == CKPT_OK && (cached || (way == CKPT__BY_READ && !there)))
+        ckpt__cached_leave(p->cached, e->file, begin, (size_t)bytes);
+    if (status == CKPT_OK && (cached || way == CKPT__BY_READ))
         ckpt__push_took(&p->groups, way, began, bytes);
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
     return status < 0 ? status : given;
@@ -589,17 +582,17 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
     if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads,
                                                                p.list.unit_count, err)) == CKPT_OK) {
         p.streams = p.list.bytes >= CKPT__LARGE_PUSH && !(want->avoid & CKPT_AVOID_STREAMING);
-        ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
+        p.cached = ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)
             status = tell(&p, err);
         status = drain(&p, status, err);
         status = sum_up(&p, status, err);
         ckpt__push_devices_close(&p.devices);
-        ckpt__push_ways_close(&p.ways);
+        ckpt__cached_close(p.cached);
     }
     for (unsigned i = 0; p.workers && i < p.threads; i++)
-        free(p.workers[i].scratch), free(p.workers[i].aligned);
+        free(p.workers[i].scratch);
     ckpt__push_list_free(&p.list);
     free(p.workers);
     free(p.left);

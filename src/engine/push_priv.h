@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include "engine/push.h"
 #include "io/cached.h"
-#include "io/direct.h"
 
 /* Bytes [begin, end) of a source storage. A stored extent is cut into several where it is longer than a range; a coded one never is. */
 typedef struct ckpt__push_span {
@@ -52,14 +51,14 @@ typedef enum ckpt__push_way_of { CKPT__BY_READ = 0, CKPT__BY_COPY, CKPT__BY_STRE
 enum { CKPT__PUSH_WAYS = 3, CKPT__LARGE_PUSH = 64 << 20 }; /* bytes that do not stay in the processor's cache */
 typedef struct ckpt__push_ways {
     ckpt__cached *cached;           /* borrowed; NULL: all is read */
-    ckpt__direct *direct;           /* borrowed: reads past the page cache what is not in it; NULL: nothing is */
     unsigned count;                 /* the first so many ways are open */
     unsigned turn;                  /* choices so far; atomic */
     uint64_t cost[CKPT__PUSH_WAYS]; /* nanoseconds a KiB, of late; 0: not known; atomic */
 } ckpt__push_ways;
-/* The ways of large spans, and of spans that are read together. `bytes`: of the whole push. */
-void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans, ckpt__push_ways *groups);
-void ckpt__push_ways_close(ckpt__push_ways *spans); /* of both, when all threads are done */
+/* The ways of large spans, and of spans that are read together. `bytes`: of the whole push. The files, owned, to be closed when all threads are
+ * done; NULL: all is read. */
+ckpt__cached *ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans,
+                                   ckpt__push_ways *groups);
 /* The way for the next bytes; when they begin; and that they were done so. */
 ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w);
 uint64_t ckpt__push_began(const ckpt__push_ways *w);
@@ -71,12 +70,7 @@ typedef struct ckpt__push_part {
     const ckpt__extent *extent;
     uint64_t begin, end;
     const char *what;
-    unsigned char **aligned; /* heap, the thread's own: for direct reads; made where it is NULL and needed */
 } ckpt__push_part;
-/* Bytes [offset, offset + n) of a file, past the page cache, n at most CKPT__PUSH_DIRECT. NULL: they have to be read otherwise. */
-enum { CKPT__PUSH_DIRECT = 2 << 20 };
-const unsigned char *ckpt__push_read_direct(const ckpt__push_ways *ways, uint32_t file, uint64_t offset, size_t n,
-                                            unsigned char **aligned);
 /* Brings them to `to`; NULL: nowhere, by way of scratch, 256 KiB. *crc becomes their CRC-32; crc NULL: not asked for. ways NULL: all is read.
  * ckpt__copy_stream_end has to follow. */
 ckpt_status ckpt__push_read(ckpt__push_ways *ways, const ckpt__push_part *p, unsigned char *to, unsigned char *scratch,

@@ -1,5 +1,4 @@
 /* engine/push_read.c - how bytes of a file come to where they are used. */
-#include <stdlib.h>
 #include <time.h>
 #include "base/stream_copy.h"
 #include "codec/crc32.h"
@@ -8,7 +7,7 @@
 
 /* All in bytes. What is read and checked at a time, so that it is in the cache for the second; what is looked at in the page cache at a time;
  * and what takes long enough to be timed. And: each way is tried so often before the fastest is taken, and then once in so many turns. */
-enum { STEP = 256 << 10, WINDOW = CKPT__PUSH_DIRECT, TIMED = 256 << 10, TRIES = 2, AGAIN = 32 };
+enum { STEP = 256 << 10, WINDOW = 2 << 20, TIMED = 256 << 10, TRIES = 2, AGAIN = 32 };
 
 static uint64_t nanoseconds(void)
 {
@@ -16,33 +15,15 @@ static uint64_t nanoseconds(void)
     return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec : 0;
 }
 
-void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans, ckpt__push_ways *groups)
+ckpt__cached *ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans,
+                                   ckpt__push_ways *groups)
 {
-    bool large = bytes >= (want->cached_from ? want->cached_from : CKPT__LARGE_PUSH);
+    uint64_t least = want->cached_from ? want->cached_from : CKPT__LARGE_PUSH;
     bool no_stream = want->look_only || want->avoid & CKPT_AVOID_STREAMING;
-    *spans = (ckpt__push_ways){.count = no_stream ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
-    if (large && !(want->avoid & CKPT_AVOID_MAPPING))
-        spans->cached = ckpt__cached_open(want->source);
-    if (large && !(want->avoid & CKPT_AVOID_DIRECT))
-        spans->direct = ckpt__direct_open(want->source);
-    *groups = (ckpt__push_ways){.cached = spans->cached, .direct = spans->direct, .count = CKPT__BY_STREAM};
-}
-
-void ckpt__push_ways_close(ckpt__push_ways *spans)
-{
-    ckpt__cached_close(spans->cached);
-    ckpt__direct_close(spans->direct);
-}
-
-const unsigned char *ckpt__push_read_direct(const ckpt__push_ways *ways, uint32_t file, uint64_t offset, size_t n,
-                                            unsigned char **aligned)
-{
-    enum { UNIT = CKPT__DIRECT_UNIT };
-    if (!ways || !ways->direct || n < UNIT || n > CKPT__PUSH_DIRECT)
-        return NULL;
-    if (!*aligned && !(*aligned = aligned_alloc(UNIT, CKPT__PUSH_DIRECT + 2 * UNIT)))
-        return NULL;
-    return ckpt__direct_read(ways->direct, file, offset, n, *aligned);
+    ckpt__cached *cached = want->avoid & CKPT_AVOID_MAPPING || bytes < least ? NULL : ckpt__cached_open(want->source);
+    *spans = (ckpt__push_ways){.cached = cached, .count = no_stream ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
+    *groups = (ckpt__push_ways){.cached = cached, .count = CKPT__BY_STREAM};
+    return cached;
 }
 
 ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w)
@@ -101,10 +82,15 @@ static ckpt_status by_read(const ckpt__push_part *p, uint64_t begin, uint64_t en
     return status;
 }
 
-/* The bytes lie at `from`, and not in the processor's cache yet. */
-static void take(const unsigned char *from, size_t n, bool past, unsigned char *to, uint32_t *crc)
+/* False: they are not there, and nothing was done. */
+static bool by_cache(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, size_t n, bool past, unsigned char *to,
+                     uint32_t *crc)
 {
     enum { AHEAD = 4 << 10 };
+    uint64_t offset = p->extent->offset + at;
+    const unsigned char *from = ckpt__cached_look(w->cached, p->extent->file, offset, n);
+    if (!from)
+        return false;
     if (to && crc)
         *crc = ckpt__crc32_copy_part(*crc, to, from, n, past);
     else if (to && past)
@@ -113,50 +99,31 @@ static void take(const unsigned char *from, size_t n, bool past, unsigned char *
         ckpt__copy_ahead(to, from, n, AHEAD);
     else if (crc)
         *crc = ckpt__crc32(*crc, from, n);
-}
-
-/* False: they are not there, and nothing was done. */
-static bool by_cache(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, size_t n, bool past, unsigned char *to,
-                     uint32_t *crc)
-{
-    uint64_t offset = p->extent->offset + at;
-    const unsigned char *from = ckpt__cached_look(w->cached, p->extent->file, offset, n);
-    if (!from)
-        return false;
-    take(from, n, past, to, crc);
     ckpt__cached_leave(w->cached, p->extent->file, offset, n);
     return true;
-}
-
-static bool by_direct(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, size_t n, unsigned char *to,
-                      uint32_t *crc)
-{
-    const unsigned char *from = ckpt__push_read_direct(w, p->extent->file, p->extent->offset + at, n, p->aligned);
-    if (from)
-        take(from, n, w->count > CKPT__BY_STREAM, to, crc);
-    return from != NULL;
 }
 
 ckpt_status ckpt__push_read(ckpt__push_ways *w, const ckpt__push_part *p, unsigned char *to, unsigned char *scratch,
                             uint32_t *crc, ckpt_error *err)
 {
-    bool open = w && (w->cached || w->direct);
+    uint64_t window = w && w->cached ? WINDOW : p->end - p->begin;
     ckpt_status status = CKPT_OK;
     if (crc)
         *crc = 0;
     for (uint64_t at = p->begin, n; status == CKPT_OK && at < p->end; at += n) {
         unsigned char *here = to ? to + (at - p->begin) : NULL;
-        n = open && p->end - at > WINDOW ? WINDOW : p->end - at;
+        n = p->end - at < window ? p->end - at : window;
         ckpt__push_way_of way = w ? ckpt__push_choose(w) : CKPT__BY_READ;
         uint64_t began = w ? ckpt__push_began(w) : 0;
-        if (open && (status = ckpt__extent_holds(p->extent, at, n, p->what, err)) < 0)
-            break;
-        if (way != CKPT__BY_READ && by_cache(w, p, at, (size_t)n, way == CKPT__BY_STREAM, here, crc)) {
-            learn(w, way, began, n);
-            continue;
+        if (way != CKPT__BY_READ) {
+            status = ckpt__extent_holds(p->extent, at, n, p->what, err);
+            if (status < 0)
+                break;
+            if (by_cache(w, p, at, (size_t)n, way == CKPT__BY_STREAM, here, crc)) {
+                learn(w, way, began, n);
+                continue;
+            }
         }
-        if (open && by_direct(w, p, at, (size_t)n, here, crc))
-            continue;
         status = by_read(p, at, at + n, here, scratch, crc, err);
         if (w && way == CKPT__BY_READ)
             ckpt__push_took(w, way, began, n);

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include "base/workers.h"
-#include "io/direct.h"
 
 void ckpt__restore_free_bonds(ckpt__restore_bonds *b)
 {
@@ -170,16 +169,13 @@ ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ck
 
 /* Two read as fast as memory takes it on most machines, and leave the other processors to the program. One thread reads, checks and sends
  * to a device a tenth of what the link takes: of 1, 2, 4, 8 and 12 threads, 12 were the fastest on an H200 (bench/gpu.py). */
-enum { TO_HOST = 2, TO_DEVICES = 12, FROM_DISK = 8 };
+enum { TO_HOST = 2, TO_DEVICES = 12 };
 static unsigned threads_of(const ckpt__restorer *r)
 {
     size_t asked = r->sides[0].options.threads;
     unsigned most = ckpt__workers_allowed(), own = r->bonds.places->device_count > 1 ? TO_DEVICES : TO_HOST;
     if (asked)
         return asked < CKPT__PUSH_THREADS ? (unsigned)asked : CKPT__PUSH_THREADS;
-    /* They wait for the disk, which gives its best where several reads are under way. */
-    if (own == TO_HOST && !(r->sides[0].options.avoid & CKPT_AVOID_DIRECT) && ckpt__direct_is_cold(r->reader->source))
-        return FROM_DISK;
     return most < own ? most : own;
 }
 

@@ -4,10 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 #include "engine/put.h"
 #include "reader/reader.h"
 #include "../counted_reads.h"
@@ -284,80 +280,6 @@ START_TEST(a_large_one)
 }
 END_TEST
 
-/* Pages of a file that are in the page cache. */
-static size_t pages_in_core(const char *path, size_t size)
-{
-    static unsigned char in[(100 << 20) / 4096];
-    int fd = open(path, O_RDONLY);
-    void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-    size_t count = 0, pages = size / (size_t)sysconf(_SC_PAGESIZE);
-    ck_assert(p != MAP_FAILED && pages <= sizeof in && mincore(p, size, in) == 0);
-    for (size_t i = 0; i < pages; i++)
-        count += in[i] & 1;
-    munmap(p, size);
-    close(fd);
-    return count;
-}
-
-/* A large file that is not in the page cache is read past it, in large tensors and in small ones, and otherwise where nobody wants that; the
- * bytes are the same. In /tmp, on a disk: elsewhere it cannot be seen. */
-static void a_cold_one(size_t count, size_t n)
-{
-    char file[] = "/tmp/ckpt-cold-XXXXXX";
-    static const uint64_t avoid[] = {0, CKPT_AVOID_DIRECT, CKPT_AVOID_MAPPING | CKPT_AVOID_STREAMING};
-    const int64_t sizes[] = {(int64_t)n};
-    ckpt_error err = CKPT_ERROR_INIT;
-    float *values = malloc(count * n * sizeof *values), *back = malloc(count * n * sizeof *back);
-    ckpt_state *from = ckpt_state_new(), *to = ckpt_state_new();
-    ckpt_save_options so = CKPT_SAVE_OPTIONS_INIT;
-    for (size_t i = 0; i < count * n; i++)
-        values[i] = (float)(i * 7 % 16777213);
-    for (size_t i = 0; i < count; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "w%zu", i);
-        bind_one(from, name, CKPT_F32, 1, sizes, NULL, values + i * n, any);
-        bind_one(to, name, CKPT_F32, 1, sizes, NULL, back + i * n, any);
-    }
-    so.format = "ckpt";
-    close(mkstemp(file));
-    ck_assert_msg(ckpt_save(from, file, &so, &err) == CKPT_OK, "%s: %s", err.object, err.message);
-    for (size_t i = 0; i < sizeof avoid / sizeof *avoid; i++) {
-        ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
-        o.avoid = avoid[i];
-        memset(back, 0, count * n * sizeof *back);
-        int fd = open(file, O_RDONLY);
-        ck_assert(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
-        struct stat st;
-        struct statfs f;
-        ck_assert(fstat(fd, &st) == 0 && fstatfs(fd, &f) == 0);
-        close(fd);
-        bool ext4 = f.f_type == 0xef53, cold = pages_in_core(file, (size_t)st.st_size) == 0;
-        read_bytes = 0;
-        ck_assert_msg(ckpt_restore(to, file, &o, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
-        ck_assert_int_eq(memcmp(values, back, count * n * sizeof *back), 0);
-        size_t pages = pages_in_core(file, (size_t)st.st_size),
-               all = (size_t)st.st_size / (size_t)sysconf(_SC_PAGESIZE);
-        if (!cold || !ext4)
-            printf("# skipped: this is not seen on this file system\n");
-        else if (avoid[i] & CKPT_AVOID_DIRECT)
-            ck_assert_uint_gt(pages, all / 10 * 9);
-        else
-            ck_assert_uint_lt(pages, all / 2);
-    }
-    unlink(file);
-    ckpt_state_free(from);
-    ckpt_state_free(to);
-    free(values);
-    free(back);
-}
-
-START_TEST(cold)
-{
-    a_cold_one(1, 20 << 20);
-    a_cold_one(5000, 4 << 10);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("restore reads");
@@ -367,7 +289,6 @@ int main(void)
     tcase_add_test(t, small_neighbours_together);
     tcase_add_test(t, split_tensors);
     tcase_add_test(t, a_large_one);
-    tcase_add_test(t, cold);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
