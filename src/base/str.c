@@ -28,7 +28,8 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* What is no letter is the same in either case, and looked for first; without one, the first letter is. */
+/* A byte that is no letter is the same in either case: the first such byte of the part is looked for. A part of letters alone is compared
+ * wherever its first letter stands. */
 bool ckpt__str_holds_nocase(ckpt_str s, const char *part)
 {
     const char either = 'a' ^ 'A';

@@ -523,7 +523,7 @@ ckpt_status ckpt__doctor_steps(ckpt__examination *p);
 void ckpt__doctor_scale(ckpt__examination *p, const ckpt_value *scaler);
 /* The steps that the checkpoint says were taken, or its epoch; -1: it says neither. Epoch 0 may have had steps. */
 int64_t ckpt__doctor_taken(ckpt__examination *p, const char **what);
-/* What `show` says of the whole file, made once; NULL: it could not be made. It is the examination's. */
+/* The summary of the whole file that `show` prints: made once, owned by the examination. NULL: it could not be made. */
 const ckpt_summary *ckpt__doctor_summary(ckpt__examination *p);
 /* schedule.c: a scheduler's dict, that of a loader of data, and the modes of optimizers */
 void ckpt__doctor_schedule(ckpt__examination *p, const ckpt__node *node);

@@ -28,7 +28,6 @@ typedef struct pusher {
     worker *workers; /* heap, owned: one a thread */
     unsigned threads;
     uint64_t read;                /* bytes of the units that are done; atomic */
-    ckpt__cached *cached;         /* owned; NULL: files are read */
     ckpt__push_ways ways, groups; /* of large spans, and of spans that are read together */
     bool streams;                 /* copies go past the cache */
     uint64_t told;                /* the last that progress was told; the calling thread's */
@@ -419,7 +418,7 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
     uint64_t began = ckpt__push_began(&p->groups);
     for (size_t i = first; status == CKPT_OK && p->devices.lanes && i < end; i++)
         status = look_at_span(p, &spans[i], &l, err);
-    if (way != CKPT__BY_READ && (cached = ckpt__cached_look(p->cached, e->file, begin, (size_t)bytes)))
+    if (way != CKPT__BY_READ && (cached = ckpt__cached_look(p->groups.cached, e->file, begin, (size_t)bytes)))
         have = bytes;
     else if (status == CKPT_OK)
         status = choose_buffer(w, &l, bytes, &buffer, err);
@@ -442,7 +441,7 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
             status = deliver(w, s->storage, s->begin, s->end, here, s->begin, l.in_slot, cached && i + 1 < end, err);
     }
     if (cached)
-        ckpt__cached_leave(p->cached, e->file, begin, (size_t)bytes);
+        ckpt__cached_leave(p->groups.cached, e->file, begin, (size_t)bytes);
     if (status == CKPT_OK && (cached || way == CKPT__BY_READ))
         ckpt__push_took(&p->groups, way, began, bytes);
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
@@ -582,14 +581,14 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
     if (status == CKPT_OK && (status = ckpt__push_devices_open(&p.devices, p.to, want->lanes, p.threads,
                                                                p.list.unit_count, err)) == CKPT_OK) {
         p.streams = p.list.bytes >= CKPT__LARGE_PUSH && !(want->avoid & CKPT_AVOID_STREAMING);
-        p.cached = ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
+        ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)
             status = tell(&p, err);
         status = drain(&p, status, err);
         status = sum_up(&p, status, err);
         ckpt__push_devices_close(&p.devices);
-        ckpt__cached_close(p.cached);
+        ckpt__cached_close(p.ways.cached);
     }
     for (unsigned i = 0; p.workers && i < p.threads; i++)
         free(p.workers[i].scratch);

@@ -50,15 +50,14 @@ ckpt_status ckpt__push_check_tensors(const ckpt__plan *plan, const ckpt__source 
 typedef enum ckpt__push_way_of { CKPT__BY_READ = 0, CKPT__BY_COPY, CKPT__BY_STREAM } ckpt__push_way_of;
 enum { CKPT__PUSH_WAYS = 3, CKPT__LARGE_PUSH = 64 << 20 }; /* bytes that do not stay in the processor's cache */
 typedef struct ckpt__push_ways {
-    ckpt__cached *cached;           /* borrowed; NULL: all is read */
+    ckpt__cached *cached;           /* NULL: all is read */
     unsigned count;                 /* the first so many ways are open */
     unsigned turn;                  /* choices so far; atomic */
     uint64_t cost[CKPT__PUSH_WAYS]; /* nanoseconds a KiB, of late; 0: not known; atomic */
 } ckpt__push_ways;
-/* The ways of large spans, and of spans that are read together. `bytes`: of the whole push. The files, owned, to be closed when all threads are
- * done; NULL: all is read. */
-ckpt__cached *ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans,
-                                   ckpt__push_ways *groups);
+/* The ways of large spans, and of spans that are read together. `bytes`: of the whole push. Both have the files, which belong to `spans`: they
+ * are closed when all threads are done. */
+void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans, ckpt__push_ways *groups);
 /* The way for the next bytes; when they begin; and that they were done so. */
 ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w);
 uint64_t ckpt__push_began(const ckpt__push_ways *w);

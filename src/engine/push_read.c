@@ -15,15 +15,13 @@ static uint64_t nanoseconds(void)
     return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec : 0;
 }
 
-ckpt__cached *ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans,
-                                   ckpt__push_ways *groups)
+void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans, ckpt__push_ways *groups)
 {
     uint64_t least = want->cached_from ? want->cached_from : CKPT__LARGE_PUSH;
     bool no_stream = want->look_only || want->avoid & CKPT_AVOID_STREAMING;
     ckpt__cached *cached = want->avoid & CKPT_AVOID_MAPPING || bytes < least ? NULL : ckpt__cached_open(want->source);
     *spans = (ckpt__push_ways){.cached = cached, .count = no_stream ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
     *groups = (ckpt__push_ways){.cached = cached, .count = CKPT__BY_STREAM};
-    return cached;
 }
 
 ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w)
@@ -46,25 +44,19 @@ ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w)
     return (ckpt__push_way_of)best;
 }
 
-/* Two threads that learn at the same time may lose what one of them has seen: no result depends on it. */
-static void learn(ckpt__push_ways *w, ckpt__push_way_of way, uint64_t began, uint64_t bytes)
-{
-    uint64_t ended = nanoseconds();
-    if (!began || ended <= began || bytes < TIMED)
-        return;
-    uint64_t took = ((ended - began) << 10) / bytes, before = __atomic_load_n(&w->cost[way], __ATOMIC_RELAXED);
-    __atomic_store_n(&w->cost[way], before ? (3 * before + took + 1) / 4 : took + 1, __ATOMIC_RELAXED);
-}
-
 uint64_t ckpt__push_began(const ckpt__push_ways *w)
 {
     return w->cached ? nanoseconds() : 0;
 }
 
+/* Two threads that are here at the same time may lose what one of them has seen: no result depends on it. */
 void ckpt__push_took(ckpt__push_ways *w, ckpt__push_way_of way, uint64_t began, uint64_t bytes)
 {
-    if (w->cached)
-        learn(w, way, began, bytes);
+    uint64_t ended = began && bytes >= TIMED ? nanoseconds() : 0;
+    if (ended <= began)
+        return;
+    uint64_t took = ((ended - began) << 10) / bytes, before = __atomic_load_n(&w->cost[way], __ATOMIC_RELAXED);
+    __atomic_store_n(&w->cost[way], before ? (3 * before + took + 1) / 4 : took + 1, __ATOMIC_RELAXED);
 }
 
 static ckpt_status by_read(const ckpt__push_part *p, uint64_t begin, uint64_t end, unsigned char *to,
@@ -120,7 +112,7 @@ ckpt_status ckpt__push_read(ckpt__push_ways *w, const ckpt__push_part *p, unsign
             if (status < 0)
                 break;
             if (by_cache(w, p, at, (size_t)n, way == CKPT__BY_STREAM, here, crc)) {
-                learn(w, way, began, n);
+                ckpt__push_took(w, way, began, n);
                 continue;
             }
         }

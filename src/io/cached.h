@@ -7,7 +7,7 @@
  * back as soon as the looks under way have ended, and the rest of the file is read. When another file is looked at, those that nobody looks at any more are given back too. No
  * signal is sent: the descriptor of the file has
  * no owner.
- *   What is left: a process that is stopped (SIGSTOP) for longer than that, between a look and the end of its use, while the file is cut. */
+ *   One case is left: a process that is stopped (SIGSTOP) for longer than that, between a look and the end of its use, while the file is cut. */
 #ifndef CKPT_CACHED_H
 #define CKPT_CACHED_H
 #include "io/source.h"

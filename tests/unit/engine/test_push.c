@@ -4,13 +4,13 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include "../../fakecuda/fakecuda.h"
 #include "engine/pull.h"
 #include "engine/put.h"
 #include "io/cached.h"
 #include "plan_files.h"
+#include "../mapped_files.h"
 
 enum { CASES = 1200, DEVICES = 2 };
 
@@ -54,18 +54,13 @@ const unsigned char *__wrap_ckpt__cached_look(ckpt__cached *c, uint32_t file, ui
     return bytes;
 }
 
-/* Is a file of a test's folder one that can be mapped? */
-static bool gives_leases(void)
+static bool maps_here(void)
 {
     make_scratch();
     put("probe", "x");
-    int fd = open("probe", O_RDONLY);
-    bool gives = fcntl(fd, F_SETLEASE, F_RDLCK) == 0;
-    close(fd);
+    bool is = files_are_mapped("probe");
     remove_scratch();
-    if (!gives)
-        printf("# no file is mapped here: no lease is given\n");
-    return gives;
+    return is;
 }
 
 /* ---- the places of a target */
@@ -285,11 +280,11 @@ static void all_cases(bool harms, bool devices, uint64_t first)
 
 START_TEST(to_the_host)
 {
-    bool leases = gives_leases();
+    bool mapped = maps_here();
     atomic_store(&seen_cached, 0);
     all_cases(false, false, 7000);
     printf("# %zu bytes came from the page cache\n", atomic_load(&seen_cached));
-    if (leases)
+    if (mapped)
         ck_assert_uint_gt(atomic_load(&seen_cached), 10000);
 }
 END_TEST
