@@ -497,9 +497,10 @@ static ckpt_status read_all(const ckpt__source *s, uint32_t file, int fd, uint64
             return ckpt__fail_sys(err, errno, ckpt__source_label(s, file, label, sizeof label),
                                   "cannot read at byte %llu", (unsigned long long)offset);
         if (got == 0)
-            return ckpt__fail(err, CKPT_E_DAMAGED, ckpt__source_label(s, file, label, sizeof label),
-                              "it ends at byte %llu; %llu bytes are expected", (unsigned long long)offset,
-                              (unsigned long long)end);
+            return ckpt__fail(
+                err, CKPT_E_DAMAGED, ckpt__source_label(s, file, label, sizeof label),
+                "it ends at byte %llu; %llu bytes are expected (copy it again, or use an earlier checkpoint)",
+                (unsigned long long)offset, (unsigned long long)end);
         p += got;
         offset += (uint64_t)got;
         n -= (size_t)got;
