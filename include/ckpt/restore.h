@@ -51,8 +51,9 @@ typedef struct ckpt_restore_options {
                                    * must tell it */
     size_t threads; /* that read, check and deliver, the calling one among them; 1 to 16, more count as 16. 0: two, and
                                    * where a tensor goes to a GPU twelve, but no more than the process may run on
-                                   * processors. The result is the same for any number:
-                                   * the bytes, and the error. Of a damaged checkpoint, which tensors are still restored may differ */
+                                   * processors; eight where most of the files is not in the page cache. The result is
+                                   * the same for any number: the bytes, and the error. Of a damaged checkpoint, which
+                                   * tensors are still restored may differ */
     uint64_t
         avoid; /* CKPT_AVOID_..., or-ed: means to be fast that it goes without, to find out which one is to blame. The
                                    * result is the same. A bit that the library does not know is CKPT_E_ARGUMENT */

@@ -24,7 +24,10 @@ typedef struct ckpt_verify_options {
     const char *format;      /* NULL: told from the content; else as ckpt_reader_options.format */
     const char *const *also; /* further files or directories of the same checkpoint (ckpt_reader_options.also) */
     size_t also_count;
-    ckpt_progress progress;
+    ckpt_progress progress; /* called by the calling thread */
+    size_t threads; /* that read and sum up, the calling one among them; 1 to 16, more count as 16. 0: as many as the
+                                   * process may run on processors, eight at most; eight where most of the files is not
+                                   * in the page cache. The answer is the same for any number */
 } ckpt_verify_options;
 #define CKPT_VERIFY_OPTIONS_INIT CKPT_SIZED(ckpt_verify_options)
 

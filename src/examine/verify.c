@@ -13,6 +13,7 @@
 #include "examine/verify.h"
 #include "examine/verify_work.h"
 #include "base/first_sizes.h"
+#include "base/workers.h"
 #include "format/native/manifest.h"
 #include "format/native/native.h"
 #include "format/survey.h"
@@ -25,10 +26,20 @@ const char ckpt__verifier_file_fix[] =
 
 ckpt_status ckpt__verifier_tick(ckpt__verifier *v, uint64_t n, ckpt_error *err)
 {
-    v->done += n;
+    v->done = v->total - v->done < n ? v->total : v->done + n; /* what ends too early is read twice */
     if (v->progress && v->progress->fn && v->progress->fn(v->progress->ctx, v->done, v->total) != 0)
         return ckpt__fail(err, CKPT_E_CANCELLED, NULL, "cancelled");
     return CKPT_OK;
+}
+
+static ckpt_status tick_swept(void *ctx, uint64_t bytes, ckpt_error *err)
+{
+    return ckpt__verifier_tick(ctx, bytes, err);
+}
+
+ckpt_status ckpt__verifier_sweep(ckpt__verifier *v, ckpt__swept *list, size_t count, ckpt_error *err)
+{
+    return ckpt__sweep(v->source, list, count, v->threads, tick_swept, v, err);
 }
 
 ckpt_status ckpt__verifier_wrong(ckpt__verifier *v, const char *code, const char *tensor, const char *file,
@@ -70,8 +81,19 @@ static ckpt_status file_crc(ckpt__verifier *v, uint32_t file, uint32_t *crc, ckp
     return ckpt__read_span(v->source, &all, tell_read, v, crc, err);
 }
 
-/* The source's number of a file of the manifest, as the format opened it or as it is opened here. */
-static ckpt_status manifest_file(ckpt__verifier *v, const ckpt__manifest_file *want, ckpt_error *err)
+/* Of a file of the manifest all bytes. It is empty where that file cannot be opened or has another size: then nobody asks for it. */
+static ckpt__extent extent_of(ckpt__verifier *v, const ckpt__manifest_file *want)
+{
+    ckpt__extent all = {.coding = CKPT__STORED};
+    if (ckpt__source_add(v->source, want->name.data, &all.file, NULL) == CKPT_OK &&
+        v->source->files[all.file].size == want->size)
+        all.length = all.size = want->size;
+    return all;
+}
+
+/* A file of the manifest, as the format opened it or as it is opened here; swept: of all its bytes, where they could be read. */
+static ckpt_status manifest_file(ckpt__verifier *v, const ckpt__manifest_file *want, const ckpt__swept *swept,
+                                 ckpt_error *err)
 {
     uint32_t file;
     uint32_t crc = 0;
@@ -93,7 +115,10 @@ static ckpt_status manifest_file(ckpt__verifier *v, const ckpt__manifest_file *w
         return ckpt__verifier_wrong(v, size < want->size ? "truncated" : "size-mismatch", NULL, want->name.data,
                                     ckpt__verifier_file_fix, message, err);
     }
-    status = file_crc(v, file, &crc, err);
+    if (swept->known && swept->extent->size == size)
+        crc = swept->crc;
+    else
+        status = file_crc(v, file, &crc, err);
     if (status < 0)
         return status;
     if (crc != want->crc) {
@@ -111,6 +136,25 @@ static ckpt_status manifest_file(ckpt__verifier *v, const ckpt__manifest_file *w
     }
     v->whole[file] = true;
     return CKPT_OK;
+}
+
+static ckpt_status manifest_files(ckpt__verifier *v, const ckpt__manifest *manifest, ckpt_error *err)
+{
+    ckpt__extent *extents = calloc(manifest->count + 1, sizeof *extents);
+    ckpt__swept *list = calloc(manifest->count + 1, sizeof *list);
+    ckpt_status status = extents && list ? CKPT_OK : ckpt__fail_memory(err, "a list of files", manifest->count);
+    for (size_t i = 0; status == CKPT_OK && i < manifest->count; i++) {
+        v->total += manifest->files[i].size;
+        extents[i] = extent_of(v, &manifest->files[i]);
+        list[i].extent = &extents[i];
+    }
+    if (status == CKPT_OK)
+        status = ckpt__verifier_sweep(v, list, manifest->count, err);
+    for (size_t i = 0; status == CKPT_OK && i < manifest->count; i++)
+        status = manifest_file(v, &manifest->files[i], &list[i], err);
+    free(extents);
+    free(list);
+    return status;
 }
 
 /* Each file against the manifest: also when the checkpoint itself does not open, to name the file that is damaged. */
@@ -135,10 +179,7 @@ static ckpt_status check_manifest(ckpt__verifier *v, ckpt_error *err)
         if (err)
             *err = why;
     } else {
-        for (size_t i = 0; i < manifest.count; i++)
-            v->total += manifest.files[i].size;
-        for (size_t i = 0; status == CKPT_OK && i < manifest.count; i++)
-            status = manifest_file(v, &manifest.files[i], err);
+        status = manifest_files(v, &manifest, err);
     }
     ckpt__buf_free(&text);
     ckpt__arena_free(arena);
@@ -367,6 +408,7 @@ ckpt_status ckpt_verify(const char *path, const ckpt_verify_options *options, ck
     if (status < 0)
         return status;
     v.progress = &own.progress;
+    v.threads = own.threads < CKPT__WORKERS_MAX ? (unsigned)own.threads : CKPT__WORKERS_MAX;
     v.result = &answer;
     v.report = report ? report : ckpt_report_new();
     if (!v.report)

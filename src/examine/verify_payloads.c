@@ -55,14 +55,18 @@ static ckpt_status blame(ckpt__verifier *v, size_t storage, const char *code, co
     return status;
 }
 
-/* Reads one storage to its end and compares its own checksum, if it has one. */
-static ckpt_status check_storage(ckpt__verifier *v, size_t storage, ckpt_error *err)
+/* Reads one storage to its end, unless it was swept, and compares its own checksum, if it has one. */
+static ckpt_status check_storage(ckpt__verifier *v, size_t storage, const ckpt__swept *swept, ckpt_error *err)
 {
     const ckpt__extent *e = &v->index->storages[storage].extent;
     sum s = {v, 0, 0};
     ckpt_error why = CKPT_ERROR_INIT;
     char message[900];
-    ckpt_status status = ckpt__read_storage(v->source, v->index, storage, false, sum_block, &s, &why);
+    ckpt_status status = CKPT_OK;
+    if (swept)
+        s = (sum){v, swept->crc, e->size};
+    else
+        status = ckpt__read_storage(v->source, v->index, storage, false, sum_block, &s, &why);
     v->result->bytes += s.bytes;
     if (status == CKPT_E_DAMAGED || status == CKPT_E_FORMAT) {
         snprintf(message, sizeof message, "the stored bytes cannot be read to their end: %s", why.message);
@@ -93,13 +97,18 @@ static bool covers(const ckpt__index *index, const ckpt__tensor *t, size_t stora
            (!t->info.strides || ckpt__is_c_order(t->info.shape, t->info.strides, t->info.ndim));
 }
 
-static ckpt_status check_tensor(ckpt__verifier *v, size_t i, ckpt_error *err)
+/* swept: a storage that the tensor covers; NULL: the tensor is read. */
+static ckpt_status check_tensor(ckpt__verifier *v, size_t i, const ckpt__swept *swept, ckpt_error *err)
 {
     const ckpt__tensor *t = &v->index->tensors[i];
     sum s = {v, 0, 0};
     char message[200], name[512];
     ckpt_error why = CKPT_ERROR_INIT;
-    ckpt_status status = ckpt__read_tensor_as_stored(v->source, v->index, i, sum_block, &s, &why);
+    ckpt_status status = CKPT_OK;
+    if (swept)
+        s = (sum){v, swept->crc, swept->extent->size};
+    else
+        status = ckpt__read_tensor_as_stored(v->source, v->index, i, sum_block, &s, &why);
     v->result->bytes += s.bytes;
     const char *file = v->source->directory ? t->info.file.data : NULL;
     ckpt__escape(name, sizeof name, t->info.name.data, t->info.name.size);
@@ -183,6 +192,32 @@ static size_t *in_order(const ckpt__index *index)
     return order;
 }
 
+static bool is_vouched(const ckpt__verifier *v, const ckpt__extent *e)
+{
+    return (!e->memory && ckpt__verifier_file_is_whole(v, e->file)) ||
+           (e->spanned && (e->memory || e->coding == CKPT__STORED));
+}
+
+/* The CRCs of the storages that lie in their files as they are, in that order. What ends too early is left out: it is read again, and
+ * said. */
+static ckpt_status sweep(ckpt__verifier *v, const size_t *order, ckpt__swept **out, size_t *count, ckpt_error *err)
+{
+    size_t n = 0;
+    ckpt__swept *list = *out = calloc(v->index->storage_count + 1, sizeof *list);
+    if (!list)
+        return ckpt__fail_memory(err, "a list of tensors", v->index->storage_count);
+    for (size_t k = 0; k < v->index->storage_count; k++) {
+        const ckpt__extent *e = &v->index->storages[order[k]].extent;
+        if (e->coding == CKPT__STORED && !e->memory && !e->missing && e->size && !is_vouched(v, e))
+            list[n++].extent = e;
+    }
+    ckpt_status status = ckpt__verifier_sweep(v, list, n, err);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].known)
+            list[(*count)++] = list[i];
+    return status;
+}
+
 /* Every payload once: a storage by its own checksum, else by that of a tensor that covers it. Tensors with a checksum
  * that covers less (views, aliases) are read on their own. Where the manifest already vouches for the whole file, its
  * payloads are not read a second time. */
@@ -191,6 +226,8 @@ ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err)
     const ckpt__index *index = v->index;
     size_t *cover = calloc(index->storage_count + 1, sizeof *cover), *order = in_order(index);
     bool *by_storage = calloc(index->tensor_count + 1, sizeof *by_storage);
+    ckpt__swept *swept = NULL;
+    size_t swept_count = 0, at = 0;
     ckpt_status status =
         cover && order && by_storage ? CKPT_OK : ckpt__fail_memory(err, "a list of tensors", index->tensor_count);
     for (size_t i = 0; status == CKPT_OK && i < index->tensor_count; i++) {
@@ -209,17 +246,19 @@ ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < index->span_count; i++)
         status = ckpt__verifier_file_is_whole(v, index->spans[i].extent.file) ? CKPT_OK
                                                                               : check_span(v, &index->spans[i], err);
+    if (status == CKPT_OK)
+        status = sweep(v, order, &swept, &swept_count, err);
     for (size_t k = 0; status == CKPT_OK && k < index->storage_count; k++) {
         size_t s = order[k];
         const ckpt__extent *e = &index->storages[s].extent;
-        bool vouched = (!e->memory && ckpt__verifier_file_is_whole(v, e->file)) ||
-                       (e->spanned && (e->memory || e->coding == CKPT__STORED));
+        const ckpt__swept *own = at < swept_count && swept[at].extent == e ? &swept[at++] : NULL;
+        bool vouched = is_vouched(v, e);
         if (vouched)
             v->result->bytes += e->size;
         else if (cover[s])
-            status = check_tensor(v, cover[s] - 1, err);
+            status = check_tensor(v, cover[s] - 1, own, err);
         else
-            status = check_storage(v, s, err);
+            status = check_storage(v, s, own, err);
         bool in_header = e->memory && index->metadata_crc;
         e = ckpt__extent_known(index, s);
         if (ckpt__has_any_crc(e) || cover[s] || vouched || in_header)
@@ -233,11 +272,12 @@ ckpt_status ckpt__verifier_payloads(ckpt__verifier *v, ckpt_error *err)
         bool vouched =
             storage < index->storage_count && ckpt__verifier_file_is_whole(v, index->storages[storage].extent.file);
         if (t->has_crc && !by_storage[i] && t->whole && !vouched)
-            status = check_tensor(v, i, err);
+            status = check_tensor(v, i, NULL, err);
     }
     free(cover);
     free(order);
     free(by_storage);
+    free(swept);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #ifndef CKPT_VERIFIER_H
 #define CKPT_VERIFIER_H
 #include <ckpt/verify.h>
+#include "engine/sweep.h"
 #include "io/source.h"
 #include "model/views.h"
 
@@ -18,10 +19,13 @@ typedef struct ckpt__verifier {
     uint64_t done, total;     /* bytes, for the progress callback */
     uint64_t protected_bytes; /* payload bytes that some checksum covers */
     ckpt__views views;        /* made when a storage is damaged */
+    unsigned threads;         /* 0: as many as read the source the fastest */
 } ckpt__verifier;
 
 /* CKPT_E_CANCELLED: the caller's callback asks to end. n: bytes that were read since the last call. */
 ckpt_status ckpt__verifier_tick(ckpt__verifier *v, uint64_t n, ckpt_error *err);
+/* Reads all of the list by the verifier's threads (engine/sweep.h), and ticks. */
+ckpt_status ckpt__verifier_sweep(ckpt__verifier *v, ckpt__swept *list, size_t count, ckpt_error *err);
 /* Adds a finding that is an error. tensor, file and fix may be NULL. */
 ckpt_status ckpt__verifier_wrong(ckpt__verifier *v, const char *code, const char *tensor, const char *file,
                                  const char *fix, const char *message, ckpt_error *err);

@@ -5,30 +5,13 @@
  * cache before they were read, and read again. What is asked for comes in requests of 1 MiB at most, which takes longer. */
 #include "io/passing.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include "io/descriptors.h"
-
-/* Does the page cache have half of it, as far as samples tell? Where the system will not say: yes. */
-static bool is_cached(const ckpt__file *f, int fd)
-{
-    enum { SAMPLES = 64 };
-    unsigned there = 0;
-    for (uint64_t i = 0; i < SAMPLES; i++) {
-        char byte;
-        struct iovec to = {&byte, 1};
-        ssize_t got = preadv2(fd, &to, 1, (off_t)(f->size / SAMPLES * i), RWF_NOWAIT);
-        if (got < 0 && errno != EAGAIN)
-            return true;
-        there += got > 0;
-    }
-    return there >= SAMPLES / 2;
-}
+#include "io/readers.h"
 
 /* In bytes. AHEAD of one run and AHEAD_ALL of all files are read before they are wanted, but AHEAD_LEAST of each. */
 enum { AHEAD = 8 << 20, AHEAD_ALL = 128 << 20, AHEAD_LEAST = 1 << 20 };
@@ -66,7 +49,7 @@ void ckpt__source_pass(ckpt__source *s, bool keep)
         int fd;
         if (f->size < PASS_FROM || ckpt__descriptor_pin(s, (uint32_t)i, 0, &fd, NULL) < 0)
             continue;
-        if (!is_cached(f, fd)) {
+        if (!ckpt__file_is_cached(f, fd)) {
             (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
             f->passes = !keep;
             passing += f->passes;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "base/workers.h"
+#include "io/readers.h"
 
 void ckpt__restore_free_bonds(ckpt__restore_bonds *b)
 {
@@ -167,8 +168,9 @@ ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ck
     return CKPT_OK;
 }
 
-/* Two read as fast as memory takes it on most machines, and leave the other processors to the program. One thread reads, checks and sends
- * to a device a tenth of what the link takes: of 1, 2, 4, 8 and 12 threads, 12 were the fastest on an H200 (bench/gpu.py). */
+/* Two read out of the page cache as fast as memory takes it on most machines, and leave the other processors to the program. One thread
+ * reads, checks and sends to a device a tenth of what the link takes: of 1, 2, 4, 8 and 12 threads, 12 were the fastest on an H200
+ * (bench/gpu.py). Where a disk is waited for more are wanted, and those take no processor (io/readers.h). */
 enum { TO_HOST = 2, TO_DEVICES = 12 };
 static unsigned threads_of(const ckpt__restorer *r)
 {
@@ -176,7 +178,7 @@ static unsigned threads_of(const ckpt__restorer *r)
     unsigned most = ckpt__workers_allowed(), own = r->bonds.places->device_count > 1 ? TO_DEVICES : TO_HOST;
     if (asked)
         return asked < CKPT__PUSH_THREADS ? (unsigned)asked : CKPT__PUSH_THREADS;
-    return most < own ? most : own;
+    return ckpt__readers_usual(r->reader->source, most < own ? most : own);
 }
 
 ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *err)

@@ -44,6 +44,7 @@ bool run_check_do(const run_view *v, const ckpt_run_entry *e, cli_progress *show
 {
     ckpt_verify_options options = CKPT_VERIFY_OPTIONS_INIT;
     options.progress = (ckpt_progress){cli_progress_step, shown};
+    options.threads = v->o->threads.n;
     memset(out, 0, sizeof *out);
     out->ok = out->answered = true;
     out->sum.integrity = CKPT_INTEGRITY_DIGEST;

@@ -77,6 +77,7 @@ int inspect_verify(const command_line *o)
     options.also = (const char *const *)o->paths + 1;
     options.also_count = (size_t)o->path_count - 1;
     options.progress = (ckpt_progress){cli_progress_step, &shown};
+    options.threads = o->threads.n;
     ckpt_status answer = ckpt_verify(o->paths[0], &options, &result, report, &err);
     cli_progress_end(&shown);
     int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_ANSWER_NO ? CLI_NO : CLI_NO_ANSWER;
