@@ -62,7 +62,20 @@ static bool take_shape(const ckpt__restorer *r, const ckpt__target_state *side, 
     return true;
 }
 
-/* A tensor and a storage of the target: the memory of one binding. */
+/* Are the bytes of the tensor all those of its storage, and do they become the binding's as they are? Then a bond of storages says
+ * it: of a million such tensors the places need no description of a tensor each, which is 208 bytes. */
+static bool is_plain(const ckpt__index *x, const ckpt__tensor *from, const ckpt__binding *to)
+{
+    const ckpt_tensor_info *info = &from->info;
+    const ckpt__extent *e = from->whole && !ckpt__has_no_bytes(from) ? &x->storages[from->storage].extent : NULL;
+    bool own_crc = from->has_crc && !(e && e->has_crc && e->crc == from->crc);
+    return e && !own_crc && info->nbytes && info->offset == 0 && info->nbytes == e->size && to->span == e->size &&
+           info->dtype == to->dtype && !info->conj && !info->neg && ckpt__plan_swap_of(x, from) == 1 &&
+           ckpt__is_c_order(info->shape, info->strides, info->ndim) &&
+           ckpt__is_c_order(to->shape, to->strides, to->ndim);
+}
+
+/* A storage of the target: the memory of one binding. */
 static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
 {
     const ckpt__target_state *side = &r->sides[state];
@@ -76,8 +89,15 @@ static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ck
     s->unit = 1;
     s->extent.place = item->data;
     s->extent.size = s->extent.length = b->span;
-    if (!ckpt__index_device(x, item->target, &s->extent.device))
-        return no_memory(r, err);
+    return ckpt__index_device(x, item->target, &s->extent.device) ? CKPT_OK : no_memory(r, err);
+}
+
+/* A tensor of the target: all of the last storage. */
+static ckpt_status add_view(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
+{
+    const ckpt__target_state *side = &r->sides[state];
+    const ckpt__binding *b = &side->state->bindings[binding];
+    ckpt__index *x = r->bonds.places;
     ckpt__tensor *t = ckpt__index_add_tensor(x);
     if (!t)
         return no_memory(r, err);
@@ -92,9 +112,9 @@ static ckpt_status add_place(ckpt__restorer *r, size_t state, size_t binding, ck
     return take_shape(r, side, binding, &t->info) ? CKPT_OK : no_memory(r, err);
 }
 
-static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
+/* The bond of two tensors. */
+static ckpt_status bind_view(ckpt__restorer *r, size_t state, size_t binding, ckpt__bond *bond, ckpt_error *err)
 {
-    ckpt__restore_bonds *all = &r->bonds;
     const ckpt__index *x = r->reader->index;
     const ckpt__binding *b = &r->sides[state].state->bindings[binding];
     size_t tensor = r->sides[state].items[binding].tensor;
@@ -104,12 +124,23 @@ static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckp
                           .from_swap = ckpt__plan_swap_of(x, &x->tensors[tensor]),
                           .conj = info->conj,
                           .neg = info->neg};
-    ckpt__bond bond = {.from = (uint32_t)tensor, .to = (uint32_t)all->count};
+    *bond = (ckpt__bond){.from = (uint32_t)tensor, .to = (uint32_t)r->bonds.places->tensor_count};
+    ckpt_status status = find_op(r, &want, info->name.data, &bond->op, err);
+    return status == CKPT_OK ? add_view(r, state, binding, err) : status;
+}
+
+static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckpt_error *err)
+{
+    ckpt__restore_bonds *all = &r->bonds;
+    const ckpt__index *x = r->reader->index;
+    const ckpt__tensor *from = &x->tensors[r->sides[state].items[binding].tensor];
+    ckpt__bond bond = {
+        .from = from->storage, .to = (uint32_t)all->count, .op = CKPT__OP_BYTES, .flags = CKPT__BOND_STORAGE};
     bool fits = all->count < UINT32_MAX && binding < UINT32_MAX && state < UINT32_MAX;
-    ckpt_status status = fits ? find_op(r, &want, info->name.data, &bond.op, err)
-                              : ckpt__fail(err, CKPT_E_LIMIT, r->path, "too many tensors");
-    if (status == CKPT_OK)
-        status = add_place(r, state, binding, err);
+    ckpt_status status =
+        fits ? add_place(r, state, binding, err) : ckpt__fail(err, CKPT_E_LIMIT, r->path, "too many tensors");
+    if (status == CKPT_OK && !is_plain(x, from, &r->sides[state].state->bindings[binding]))
+        status = bind_view(r, state, binding, &bond, err);
     if (status == CKPT_OK && (!ckpt__grow(&all->bonds, &all->bond_capacity, all->count + 1, sizeof *all->bonds) ||
                               !ckpt__grow(&all->owners, &all->owner_capacity, all->count + 1, sizeof *all->owners)))
         status = no_memory(r, err);
@@ -128,7 +159,7 @@ ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; i < r->sides[n].state->count; i++)
             count += r->sides[n].items[i].tensor != SIZE_MAX;
-    if (!(b->places = ckpt__index_new(0)) || !ckpt__index_reserve(b->places, count, count) ||
+    if (!(b->places = ckpt__index_new(0)) || !ckpt__index_reserve(b->places, count, 0) ||
         !ckpt__grow(&b->bonds, &b->bond_capacity, count, sizeof *b->bonds) ||
         !ckpt__grow(&b->owners, &b->owner_capacity, count, sizeof *b->owners))
         return no_memory(r, err);
@@ -153,10 +184,10 @@ ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ck
     char shown[sizeof why->object];
     for (size_t i = 0; i < r->bonds.count; i++) {
         const ckpt__owner *owner = &r->bonds.owners[i];
-        const char *name = r->reader->index->tensors[r->bonds.bonds[i].from].info.name.data;
+        ckpt__target_state *side = &r->sides[owner->state];
+        const char *name = r->reader->index->tensors[side->items[owner->binding].tensor].info.name.data;
         if (strcmp(ckpt__escape(shown, sizeof shown, name, strlen(name)), why->object) != 0)
             continue;
-        ckpt__target_state *side = &r->sides[owner->state];
         ckpt_status status =
             ckpt__target_note(side, CKPT_SEVERITY_ERROR, "not-whole", side->state->bindings[owner->binding].name.data,
                               "restore from a checkpoint that has all of it, or leave it unbound and "
