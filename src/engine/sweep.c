@@ -43,11 +43,18 @@ static bool begin_unit(sweeper *s)
     return true;
 }
 
+/* Did the file, when it was opened, have all bytes of the extent? One that says more than that is not cut into a million parts. */
+static bool is_there(const sweeper *s, const ckpt__extent *e)
+{
+    const uint64_t size = s->source->files[e->file].size;
+    return e->size <= size && e->offset <= size - e->size;
+}
+
 static bool make_units(sweeper *s, size_t count)
 {
     uint64_t held = unit_bytes; /* bytes of the last unit: it is full, and so the next one is begun */
     for (size_t i = 0; i < count; i++) {
-        const uint64_t size = s->list[i].extent->size;
+        const uint64_t size = is_there(s, s->list[i].extent) ? s->list[i].extent->size : 0;
         for (uint64_t at = 0; at < size;) {
             if (held >= unit_bytes && !begin_unit(s))
                 return false;
@@ -95,7 +102,7 @@ static void put_together(sweeper *s, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         s->list[i].crc = 0;
-        s->list[i].known = true;
+        s->list[i].known = is_there(s, s->list[i].extent);
     }
     for (size_t i = 0; i < s->part_count; i++) {
         const part *p = &s->parts[i];

@@ -171,6 +171,18 @@ START_TEST(a_cut_file)
 }
 END_TEST
 
+START_TEST(an_extent_that_no_file_has)
+{
+    add(1, 0, (uint64_t)1 << 60);
+    add(1, sizes[1] - 1, 2);
+    add(1, UINT64_MAX - 1, 4);
+    add(1, 0, sizes[1]);
+    ck_assert_int_eq(sweep(2), CKPT_OK);
+    ck_assert(!list[0].known && !list[1].known && !list[2].known && list[3].known);
+    ck_assert_uint_eq(told.sum, sizes[1]);
+}
+END_TEST
+
 /* What is no file's fault ends it, and says which file it is. */
 START_TEST(a_file_that_cannot_be_read)
 {
@@ -210,6 +222,7 @@ int main(void)
     tcase_add_test(t, many_bytes);
     tcase_add_test(t, nothing_is_an_answer_too);
     tcase_add_test(t, a_cut_file);
+    tcase_add_test(t, an_extent_that_no_file_has);
     tcase_add_test(t, a_file_that_cannot_be_read);
     tcase_add_test(t, it_can_be_ended);
     suite_add_tcase(suite, t);
