@@ -46,8 +46,8 @@ static bool begin_unit(sweeper *s)
 /* Did the file, when it was opened, have all bytes of the extent? One that says more than that is not cut into a million parts. */
 static bool is_there(const sweeper *s, const ckpt__extent *e)
 {
-    const uint64_t size = s->source->files[e->file].size;
-    return e->size <= size && e->offset <= size - e->size;
+    const uint64_t size = e->file < s->source->count ? s->source->files[e->file].size : 0;
+    return !e->size || (e->size <= size && e->offset <= size - e->size);
 }
 
 static bool make_units(sweeper *s, size_t count)

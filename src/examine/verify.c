@@ -84,10 +84,11 @@ static ckpt_status file_crc(ckpt__verifier *v, uint32_t file, uint32_t *crc, ckp
 /* Of a file of the manifest all bytes. It is empty where that file cannot be opened or has another size: then nobody asks for it. */
 static ckpt__extent extent_of(ckpt__verifier *v, const ckpt__manifest_file *want)
 {
-    ckpt__extent all = {.coding = CKPT__STORED};
-    if (ckpt__source_add(v->source, want->name.data, &all.file, NULL) == CKPT_OK &&
-        v->source->files[all.file].size == want->size)
-        all.length = all.size = want->size;
+    ckpt__extent none = {.coding = CKPT__STORED}, all = none;
+    if (ckpt__source_add(v->source, want->name.data, &all.file, NULL) < 0 ||
+        v->source->files[all.file].size != want->size)
+        return none;
+    all.length = all.size = want->size;
     return all;
 }
 

@@ -4,9 +4,9 @@
  * cut it: it lies on a file system of this machine's own, nobody has it open for writing, and the program gets a read lease on it (fcntl(2), F_SETLEASE:
  * the file is the caller's, or the caller has CAP_LEASE). Whoever then opens it for writing, or cuts it by name, waits until the lease is
  * given back, for as many seconds as /proc/sys/fs/lease-break-time says (45). Each look asks whether somebody waits; then the lease is given
- * back as soon as the looks under way have ended, and the rest of the file is read. When another file is looked at, those that nobody looks at any more are given back too. No
- * signal is sent: the descriptor of the file has
- * no owner.
+ * back as soon as the looks under way have ended, and the rest of the file is read. When another file is looked at, those that nobody
+ * looks at any more are given back too. No signal is sent, for the descriptor of the file has no owner; but for the moment between taking
+ * the lease and giving up its ownership, where it is SIGURG, which does nothing unless the program has a handler of its own.
  *   One case is left: a process that is stopped (SIGSTOP) for longer than that, between a look and the end of its use, while the file is cut. */
 #ifndef CKPT_CACHED_H
 #define CKPT_CACHED_H

@@ -60,6 +60,7 @@ values doctor show
 atol diff
 rtol diff
 report show diff doctor
+threads verify
 help -
 version -
 END

@@ -177,8 +177,10 @@ START_TEST(an_extent_that_no_file_has)
     add(1, sizes[1] - 1, 2);
     add(1, UINT64_MAX - 1, 4);
     add(1, 0, sizes[1]);
+    add(FILES, 0, 1);
+    add(UINT32_MAX, 0, 0);
     ck_assert_int_eq(sweep(2), CKPT_OK);
-    ck_assert(!list[0].known && !list[1].known && !list[2].known && list[3].known);
+    ck_assert(!list[0].known && !list[1].known && !list[2].known && list[3].known && !list[4].known && list[5].known);
     ck_assert_uint_eq(told.sum, sizes[1]);
 }
 END_TEST

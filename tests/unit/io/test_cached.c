@@ -333,6 +333,7 @@ START_TEST(threads)
     if (!maps_here())
         return;
     looked = 0;
+    signal(SIGURG, SIG_DFL);
     for (size_t i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_create(&t[i], NULL, look_on, (void *)(uintptr_t)i), 0);
     pid_t pid = child_that(true, 1, ends);
@@ -344,7 +345,8 @@ START_TEST(threads)
     ck_assert_int_eq(status, 0);
     close(ends[0]);
     ck_assert_int_gt(looked, THREADS * 400 / FILES); /* of the files that nobody cuts, each time */
-    ck_assert_int_eq(signals, 0);
+    ck_assert_int_eq(signals,
+                     0); /* SIGURG may come: who cuts may meet a lease in the moment that io/cached.h speaks of */
 }
 END_TEST
 
