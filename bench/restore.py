@@ -13,7 +13,7 @@ from measure import cached, cold, gone, timed, warm
 
 SAFETENSORS, STREAMER = "safetensors load_file + copy_", "runai-model-streamer + copy_"
 MAPPED, LOADED = "torch.load(mmap) + copy_", "torch.load + copy_"
-DIRECT_READS = ((1, 16384), (4, 4096), (16, 1024), (32, 1024))   # threads, KiB
+DIRECT_READS = ((1, 16384), (4, 4096), (8, 2048), (16, 1024), (32, 1024))   # threads, KiB
 
 
 def prepared(prepare, run):
