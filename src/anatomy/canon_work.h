@@ -34,8 +34,8 @@ typedef struct ckpt__model {
     size_t parts;               /* state_dicts that they are from */
     bool sorted;                /* a file of some lists them by name: their order says nothing */
     size_t adapter_count;       /* of its parameters, those that PEFT adds; it freezes the others */
-    ckpt__hash
-        *by_name; /* owned: name -> number of its first entry; NULL: no model was read, or there is no optimizer */
+    ckpt__hash *
+        by_name; /* owned: name -> number of its first entry; NULL where no model was read, and where no optimizer was found */
 } ckpt__model;
 void ckpt__model_free(ckpt__model *model);
 

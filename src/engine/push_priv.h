@@ -77,7 +77,7 @@ ckpt_status ckpt__push_read(ckpt__push_ways *ways, const ckpt__push_part *p, uns
 
 /* ---- push_device.c */
 
-/* What the threads share on their way to the devices. The queues and the ring belong to who asked for the push. The thread that holds
+/* The threads of a push share this on their way to the devices. The queues and the ring belong to who asked for the push. The thread that holds
  * a slot queues the copies out of it, without the lock. */
 typedef struct ckpt__push_devices {
     ckpt__lanes *lanes;     /* NULL: no target is on a device */

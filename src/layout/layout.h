@@ -29,8 +29,8 @@ typedef struct ckpt__layout ckpt__layout;
 ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, ckpt_report *report, ckpt__layout **out,
                                ckpt_error *err);
 void ckpt__layout_free(ckpt__layout *layout);
-const char *ckpt__layout_side(const ckpt__layout *layout,
-                              unsigned side);              /* side: 0 or 1. Its name; NULL where there is no side 1 */
+/* The name of side 0 or 1. NULL: there is no such side. */
+const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side);
 const char *ckpt__layout_file(const ckpt__layout *layout); /* the name that it was read by */
 
 /* What of a tensor a rule is about: a program may keep the weights of several parameters, and have them as one in its optimizer. */

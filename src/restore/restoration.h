@@ -94,8 +94,8 @@ typedef struct ckpt__owner {
     uint32_t state, binding;
 } ckpt__owner;
 
-/* What becomes of what, over all states: bond i fills storage i of `places`. It is a bond of storages where bytes go over as they are,
- * else of tensors: only those have a tensor there, which is all of its storage. Two replicas that take tensor w of the checkpoint are
+/* The bonds of all states. Bond i fills storage i of `places`. Where the bytes go over as they are it is a bond of storages. All other
+ * bonds are of tensors, and each of those has a tensor in `places` that is all of its storage. Two replicas that take tensor w of the checkpoint are
  * two bonds of one source: its bytes are read once. All is heap, owned. */
 typedef struct ckpt__restore_bonds {
     ckpt__index *places; /* the memory of the bindings that the checkpoint has a tensor for */

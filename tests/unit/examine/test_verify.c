@@ -181,18 +181,21 @@ static int follow(void *ctx, uint64_t done, uint64_t total)
     return 0;
 }
 
-/* The same answer by 1, 2, ... threads: numbers, findings, and their order. */
+/* The same answer by 1, 2, ... threads: numbers, findings, and their order. findings SIZE_MAX: one at least. */
 static void all_say(const char *path, ckpt_status status, size_t findings)
 {
     static const size_t threads[] = {1, 2, 5, 16, 1000, 0};
     ckpt_report *first = ckpt_report_new(), *report = ckpt_report_new();
-    ckpt_verify_result was, r = CKPT_VERIFY_RESULT_INIT;
+    ckpt_verify_result was = CKPT_VERIFY_RESULT_INIT, r = CKPT_VERIFY_RESULT_INIT;
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         ckpt_verify_options options = CKPT_VERIFY_OPTIONS_INIT;
         uint64_t done = 0;
         options.threads = threads[i];
         options.progress = (ckpt_progress){follow, &done};
         ck_assert_int_eq(ckpt_verify(path, &options, &r, i ? report : first, &err), status);
+        if (findings == SIZE_MAX)
+            findings = ckpt_report_count(first);
+        ck_assert_uint_gt(findings + (status == CKPT_OK), 0);
         ck_assert_uint_eq(ckpt_report_count(i ? report : first), findings);
         ck_assert_uint_ge(done, r.bytes);
         if (i == 0)
@@ -228,10 +231,7 @@ START_TEST(threads_change_nothing)
     write_all(path, data, size);
     all_say(path, CKPT_ANSWER_NO, 2);
     write_all(path, data, size - 1);
-    ckpt_report *report = ckpt_report_new();
-    ck_assert_int_eq(verify(path, NULL, report), CKPT_ANSWER_NO);
-    all_say(path, CKPT_ANSWER_NO, ckpt_report_count(report));
-    ckpt_report_free(report);
+    all_say(path, CKPT_ANSWER_NO, SIZE_MAX);
     free(data);
 }
 END_TEST
@@ -249,10 +249,7 @@ START_TEST(threads_change_nothing_of_a_manifest)
     write_all(file, data, size);
     all_say(step, CKPT_ANSWER_NO, 2); /* the file, and the tensor */
     ck_assert_int_eq(unlink(file), 0);
-    ckpt_report *report = ckpt_report_new();
-    ck_assert_int_eq(verify(step, NULL, report), CKPT_ANSWER_NO);
-    all_say(step, CKPT_ANSWER_NO, ckpt_report_count(report));
-    ckpt_report_free(report);
+    all_say(step, CKPT_ANSWER_NO, SIZE_MAX);
     free(data);
 }
 END_TEST
