@@ -209,8 +209,63 @@ def saves_on(rank, world, case, folder):
         engine.save_checkpoint(folder)
 
 
+def is_whole(tag, case):
+    """All files of all ranks are there, and torch reads each: told without the commands."""
+    ranks = range(case["world"])
+    models = [f"zero_pp_rank_{r}_mp_rank_00_model_states.pt" for r in ranks] if case["stage"] == 3 else ["mp_rank_00_model_states.pt"]
+    try:
+        for name in models + [f"zero_pp_rank_{r}_mp_rank_00_optim_states.pt" for r in ranks]:
+            torch.load(os.path.join(tag, name), weights_only=False)
+    except Exception:
+        return False
+    return True
+
+
+def found(what, folder, case):
+    """What the commands say of a directory of tags. Rank 0 writes `latest` once its own files are written, and waits for no other rank
+    before: a tag that `latest` names can lack files of the others. True: some tag is not whole."""
+    latest = open(f"{folder}/latest").read().strip()
+    tags = sorted((n for n in os.listdir(folder) if n.startswith("global_step")), key=lambda n: int(n[11:]))
+    whole = [t for t in tags if is_whole(f"{folder}/{t}", case)]
+    named = latest in tags                          # it is empty where rank 0 was killed while it wrote the name
+    taken = latest if named else whole[-1] if whole else tags[-1]
+    status, doc = ask(INSPECT, "show", "--json", folder)
+    if taken in whole:
+        check(f"{what}: {taken} is read", status == 0 and doc.get("step") == int(taken[11:]), doc)
+        codes = [f["code"] for f in doc.get("findings", [])]
+        check(f"{what}: what is later is incomplete", ("incomplete-step" in codes) == (not named or tags[-1] != latest), f"{tags} {doc}")
+    else:
+        said = doc.get("error", {}).get("message", "")
+        check(f"{what}: {taken}, which is not whole, is not read", status == 2 and taken in said, doc)
+        check(f"{what}: the newest that is whole is named", not whole or f"{whole[-1]} is whole: give its folder" in said, doc)
+    status, doc = ask(INSPECT, "verify", "--json", folder)
+    check(f"{what}: verify says whether {taken} is whole", (status == 0) == (taken in whole), doc)
+    for tag in tags[-3:]:
+        status, doc = ask(INSPECT, "verify", "--json", f"{folder}/{tag}")
+        check(f"{what}: verify says whether {tag} is whole", (status == 0) == (tag in whole), doc)
+    return len(whole) < len(tags)
+
+
+def lagging(what, folder, case):
+    """Of rank 1, which is behind when `latest` is written: nothing, some or no bytes of its file; and a name that was not written."""
+    latest = open(f"{folder}/latest").read().strip()
+    path = f"{folder}/{latest}/zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    data = open(path, "rb").read()
+    os.unlink(path)
+    check(f"{what}: without the file of rank 1 it is not whole", found(f"{what}, no file", folder, case))
+    for size in 0, 1, len(data) // 2, len(data) - 1:
+        with open(path, "wb") as f:
+            f.write(data[:size])
+        check(f"{what}: {size} bytes of the file of rank 1 are not whole", found(f"{what}, {size} bytes", folder, case))
+    open(f"{folder}/latest", "w").close()
+    found(f"{what}, no name either", folder, case)
+    with open(path, "wb") as f:
+        f.write(data)
+    found(f"{what}, no name", folder, case)
+
+
 def killed(what, folder, case, wait):
-    """SIGKILL in the middle of a save: the step that `latest` names is read, it is whole, and a later one is called incomplete."""
+    """SIGKILL in the middle of a save. True: it left a tag that is not whole."""
     started = mp.spawn(saves_on, (case["world"], case, folder), nprocs=case["world"], join=False)
     while not os.path.exists(f"{folder}/latest"):
         time.sleep(0.01)
@@ -219,21 +274,7 @@ def killed(what, folder, case, wait):
         p.kill()
     for p in started.processes:
         p.join()
-    latest = open(f"{folder}/latest").read().strip()
-    tags = sorted((n for n in os.listdir(folder) if n.startswith("global_step")), key=lambda n: int(n[11:]))
-    named = latest in tags
-    if not named:                                   # killed while it wrote the name: all files of the newest tag are there
-        latest = tags[-1]
-    status, doc = ask(INSPECT, "show", "--json", folder)
-    check(f"{what}: {latest} is read", status == 0 and doc.get("step") == int(latest[11:]), doc)
-    codes = [f["code"] for f in doc.get("findings", [])]
-    check(f"{what}: what is later is incomplete", ("incomplete-step" in codes) == (not named or tags[-1] != latest), f"{tags} {doc}")
-    status, doc = ask(INSPECT, "verify", "--json", folder)
-    check(f"{what}: {latest} is whole", status == 0, doc)
-    for tag in tags[-3:]:
-        status, doc = ask(INSPECT, "verify", "--json", f"{folder}/{tag}")
-        check(f"{what}: {tag} is whole or named", status == 0 or tag == tags[-1] and tag != latest, doc)
-    return tags[-1] != latest
+    return found(what, folder, case)
 
 
 def main():
@@ -243,6 +284,13 @@ def main():
             what, case = f"kill {number}", dict(stage=1 + number % 3, world=2, port=29950 + number + os.getpid() % 40)
             with section(what):
                 dead += killed(what, os.path.join(work, f"kill-{number}"), case, 0.11 + 0.037 * number)
+        with section("a rank that is behind"):
+            folder, case = os.path.join(work, "behind"), dict(stage=2, world=2, port=29940 + os.getpid() % 10)
+            killed("before a rank is behind", folder, case, 0.5)
+            name = max((n for n in os.listdir(folder) if is_whole(f"{folder}/{n}", case)), key=lambda n: int(n[11:]))
+            with open(f"{folder}/latest", "w") as f:
+                f.write(name)
+            lagging("a rank that is behind", folder, case)
         print(f"{dead} of {KILLS} kills left a step that was not finished")
         for number, (what, case) in enumerate(CASES.items()):
             with section(what):

@@ -165,7 +165,8 @@ static ckpt_status say(ckpt__ds *d, ckpt_severity severity, const char *code, co
                : ckpt__ds_no_memory(err);
 }
 
-/* DeepSpeed writes `latest` when all ranks have written their files. A tag of a higher step is what a save that died left. */
+/* DeepSpeed's rank 0 writes `latest` last (DeepSpeedEngine.save_checkpoint). A tag of a higher step is what a save that died left. The
+ * tag that `latest` names can lack files too: rank 0 does not wait for the other ranks before. */
 static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool named, ckpt_error *err)
 {
     ckpt_status status = CKPT_OK;
@@ -179,13 +180,11 @@ static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool
         bool later = named && ckpt__ds_step_of(t->folders[i]) > ckpt__ds_step_of(taken) &&
                      ckpt__ds_step_of(taken) >= 0 && strstr(t->folders[i], "universal") == NULL;
         status =
-            later
-                ? say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "to look at it, give the folder itself",
-                      "%.*s is later than %.*s, which latest names, and is passed over: DeepSpeed writes latest when all "
-                      "files of a step are written",
-                      t->folders[i], taken, err)
-                : say(d, CKPT_SEVERITY_NOTE, "file-ignored", "to look at it, give the folder itself",
-                      "%.*s is another checkpoint; %.*s is read", t->folders[i], taken, err);
+            later ? say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "to look at it, give the folder itself",
+                        "%.*s is later than %.*s, which latest names, and is passed over: DeepSpeed writes latest last",
+                        t->folders[i], taken, err)
+                  : say(d, CKPT_SEVERITY_NOTE, "file-ignored", "to look at it, give the folder itself",
+                        "%.*s is another checkpoint; %.*s is read", t->folders[i], taken, err);
     }
     return status;
 }
@@ -268,10 +267,9 @@ static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *er
         status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean",
                      "%.*s names no folder here: %.*s is read", file, best, err);
     else
-        status = say(
-            d, CKPT_SEVERITY_WARNING, "incomplete-step", "give the folder that you mean, or write its name into latest",
-            "there is no file latest, which DeepSpeed writes when all files of a step are written: %.*s is read%.*s",
-            best, "", err);
+        status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step",
+                     "give the folder that you mean, or write its name into latest",
+                     "there is no file latest, which DeepSpeed writes last: %.*s is read%.*s", best, "", err);
     snprintf(below, TAG_MAX + 2, "%s", best);
     if (status == CKPT_OK && later)
         status = say_passed(d, t, number, err);
