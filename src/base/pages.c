@@ -5,19 +5,20 @@
 #include <sys/mman.h>
 #include "base/workers.h"
 
-/* Bytes. What one thread fills in at a time: of memory that has only one of these no thread is made. */
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, UNIT = 16 << 20 };
+/* Bytes; the most that one thread fills in at a time. And how many threads do: on a machine of 16 processors 4 filled 48 MiB in 2.8 ms, one
+ * in 9.9, and 8 in 7.4, for they wait for one another in the kernel. */
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, UNIT = 16 << 20, THREADS = 4 };
 
 typedef struct filling {
     char *pages;
-    uint64_t size;
+    uint64_t size, unit;
     int failed; /* errno of a unit; 0: none failed; atomic */
 } filling;
 
 static ckpt_status fill_unit(void *ctx, unsigned worker, size_t unit, ckpt_error *err)
 {
     filling *f = ctx;
-    uint64_t begin = (uint64_t)unit * UNIT, end = f->size - begin < UNIT ? f->size : begin + UNIT;
+    uint64_t begin = (uint64_t)unit * f->unit, end = f->size - begin < f->unit ? f->size : begin + f->unit;
     const int populate_write = 23; /* MADV_POPULATE_WRITE, since Linux 5.14, which libc's headers may not know */
     (void)worker;
     (void)err;
@@ -57,8 +58,10 @@ char *ckpt__pages_map(uint64_t size, uint64_t *mapped)
         return NULL;
     (void)!madvise(p, (size_t)size, MADV_HUGEPAGE); /* small pages do as well, slower */
     (void)!madvise(p, (size_t)size, MADV_DONTDUMP);
-    filling f = {.pages = p, .size = size};
-    if (ckpt__workers_run(ckpt__workers_usual(), (size_t)((size + UNIT - 1) / UNIT), fill_unit, &f, NULL) < 0) {
+    unsigned usual = ckpt__workers_usual(), threads = usual < THREADS ? usual : THREADS;
+    uint64_t share = (size / HUGE_PAGE + threads - 1) / threads * HUGE_PAGE;
+    filling f = {.pages = p, .size = size, .unit = share < UNIT ? share : UNIT};
+    if (ckpt__workers_run(threads, (size_t)((size + f.unit - 1) / f.unit), fill_unit, &f, NULL) < 0) {
         munmap(p, (size_t)size);
         errno = f.failed;
         return NULL;

@@ -2,7 +2,6 @@
 #include "device/lanes.h"
 
 #include <stdlib.h>
-#include "base/workers.h"
 
 enum { MOST = 1024 }; /* lanes: fixed, so that pointers to them stay good */
 
@@ -55,17 +54,44 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers,
     return callers ? follow(lane, callers, err) : CKPT_OK;
 }
 
-ckpt_status ckpt__lanes_make(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
+/* What a buffer has beside its memory. */
+static ckpt_status make_marks(ckpt__slot *slot, ckpt_error *err)
 {
-    if (slot->data)
-        return CKPT_OK;
     if (!slot->events)
         slot->events = calloc(MOST, sizeof *slot->events);
     if (!slot->pending)
         slot->pending = calloc(MOST, sizeof *slot->pending);
-    if (!slot->events || !slot->pending)
-        return ckpt__fail_memory(err, "pinned buffers", 0);
-    return l->ring_ops->host_alloc(CKPT__SLOT, &slot->data, err);
+    return slot->events && slot->pending ? CKPT_OK : ckpt__fail_memory(err, "pinned buffers", 0);
+}
+
+static ckpt_status make_slot(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
+{
+    ckpt_status status = slot->data ? CKPT_OK : make_marks(slot, err);
+    return status == CKPT_OK && !slot->data ? l->ring_ops->host_alloc(CKPT__SLOT, &slot->data, err) : status;
+}
+
+ckpt_status ckpt__lanes_ring(ckpt__lanes *l, size_t n, size_t *made, ckpt_error *err)
+{
+    ckpt_status status = CKPT_OK;
+    *made = 0;
+    for (size_t i = 0; status == CKPT_OK && i < n; i++)
+        status = make_marks(&l->ring[i], err);
+    for (size_t most = n; status == CKPT_OK && !l->block; most /= 2) {
+        status = l->ring_ops->host_alloc(most * CKPT__SLOT, &l->block, err);
+        if (status == CKPT_OK)
+            l->in_block = most;
+        else if (status == CKPT_E_NO_MEMORY && most > 1)
+            status = CKPT_OK;
+    }
+    if (status < 0)
+        return status;
+    *made = n < l->in_block ? n : l->in_block;
+    for (size_t i = 0; i < *made; i++)
+        if (!l->ring[i].data) {
+            l->ring[i].data = (char *)l->block + i * CKPT__SLOT;
+            l->ring[i].in_block = true;
+        }
+    return CKPT_OK;
 }
 
 ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
@@ -83,7 +109,7 @@ ckpt_status ckpt__lanes_wait(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err)
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err)
 {
     *out = &l->ring[l->next];
-    ckpt_status status = ckpt__lanes_make(l, *out, err);
+    ckpt_status status = make_slot(l, *out, err);
     if (status < 0)
         return status;
     l->next = (l->next + 1) % CKPT__RING_ALONE;
@@ -103,20 +129,15 @@ ckpt_status ckpt__lanes_mark(ckpt__lanes *l, ckpt__slot *slot, ckpt__lane *lane,
     return status;
 }
 
-static ckpt_status free_slot(void *ctx, unsigned worker, size_t number, ckpt_error *err)
+static void free_slot(ckpt__lanes *l, ckpt__slot *s)
 {
-    ckpt__lanes *l = ctx;
-    ckpt__slot *s = &l->ring[number];
-    (void)worker;
-    (void)err;
     for (size_t i = 0; s->events && i < l->count; i++)
         if (s->events[i])
             l->lanes[i].ops->event_free(s->events[i]);
-    if (s->data)
+    if (s->data && !s->in_block)
         l->ring_ops->host_free(s->data);
     free(s->events);
     free(s->pending);
-    return CKPT_OK;
 }
 
 ckpt_status ckpt__lanes_close(ckpt__lanes *l, ckpt_error *err)
@@ -132,11 +153,10 @@ ckpt_status ckpt__lanes_close(ckpt__lanes *l, ckpt_error *err)
         if (first == CKPT_OK)
             first = status;
     }
-    size_t made = CKPT__RING;
-    while (made && !l->ring[made - 1].events && !l->ring[made - 1].pending)
-        made--;
-    /* Giving pages back takes about as long as the copies of as many bytes. */
-    ckpt__workers_run(made > CKPT__RING_ALONE ? ckpt__workers_usual() : 1, made, free_slot, l, NULL);
+    for (size_t i = 0; i < CKPT__RING; i++)
+        free_slot(l, &l->ring[i]);
+    if (l->block)
+        l->ring_ops->host_free(l->block);
     for (size_t i = 0; i < l->count; i++)
         l->lanes[i].ops->stream_free(l->lanes[i].stream);
     free(l->lanes);

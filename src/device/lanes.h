@@ -26,14 +26,15 @@ enum { CKPT__SLOT = 2 << 20, CKPT__RING = 32, CKPT__RING_ALONE = 4 };
  * no lane's event is pending. Both arrays are heap, owned, and have a place for each lane that there may be, by the
  * lane's number. */
 typedef struct ckpt__slot {
-    void *data;           /* CKPT__SLOT bytes of page-locked memory, owned; NULL: not made */
+    void *data;           /* CKPT__SLOT bytes of page-locked memory; NULL: not made */
+    bool in_block;        /* `data` is a part of the ring's block; else it is owned */
     ckpt__event **events; /* one a lane, owned, made when first used; NULL until then */
     bool *pending;        /* the event of that lane was recorded and not waited for */
 } ckpt__slot;
 
 /* All queues of one save or restore, and the ring of buffers that they share. The ring bounds the pinned memory,
  * whatever the number of devices: 32 buffers of 2 MiB are 64 MiB. While the device copies from one, the disk fills the
- * next. Each is made by whoever needs it first. All zero is empty.
+ * next. They are made by whoever needs one first: for one thread one by one, for several all at once. All zero is empty.
  *
  * A worked example: a restore puts a tensor of 10 MiB on two replicas, lanes 0 and 1, by one thread. Its blocks are 0 to 4.
  *
@@ -46,6 +47,8 @@ typedef struct ckpt__lanes {
     ckpt__lane *lanes;
     size_t count; /* of `lanes`: heap, owned, never moved: pointers to lanes stay good; NULL: no lane yet */
     ckpt__slot ring[CKPT__RING];
+    void *block; /* page-locked memory of the first `in_block` buffers, owned; NULL: not made */
+    size_t in_block;
     size_t next;                      /* slot to be given next, 0 to CKPT__RING_ALONE - 1 */
     const ckpt__device_ops *ring_ops; /* static: who makes the buffers; NULL: none was asked for yet */
 } ckpt__lanes;
@@ -54,8 +57,9 @@ typedef struct ckpt__lanes {
  * stream on the device, or synchronizes the device where the caller has none there; callers NULL: it follows nobody. */
 ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers, ckpt_device device, ckpt__lane **out,
                             ckpt_error *err);
-/* Makes a pinned buffer, if it is not there yet. Threads may make different ones at the same time. */
-ckpt_status ckpt__lanes_make(ckpt__lanes *l, ckpt__slot *slot, ckpt_error *err);
+/* Makes the first n pinned buffers (1 to CKPT__RING) in one piece of memory, if they are not there yet: to lock many small pieces takes
+ * several times as long. Where there is not so much memory, half as many, and so on. *made: how many there are, n at most. */
+ckpt_status ckpt__lanes_ring(ckpt__lanes *l, size_t n, size_t *made, ckpt_error *err);
 /* The next pinned buffer, once nothing is pending in it: for one thread. */
 ckpt_status ckpt__lanes_slot(ckpt__lanes *l, ckpt__slot **out, ckpt_error *err);
 /* Notes that what was queued on the lane up to now uses the slot. */

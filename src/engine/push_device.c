@@ -39,32 +39,27 @@ void ckpt__push_devices_close(ckpt__push_devices *d)
 
 /* ---- slots */
 
-/* With the lock held, which is let go while the slot is made. CKPT__RING: it could not be made. */
-static size_t make_one(ckpt__push_devices *d)
+/* With the lock held, which is let go meanwhile. */
+static void make_ring(ckpt__push_devices *d)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    size_t number = d->begun++;
-    d->held[number] = true;
-    d->making++;
+    size_t made = 0;
+    d->making = true;
     pthread_mutex_unlock(&d->lock);
-    ckpt_status status = ckpt__lanes_make(d->lanes, &d->lanes->ring[number], &err);
+    ckpt_status status = ckpt__lanes_ring(d->lanes, d->wanted, &made, &err);
     pthread_mutex_lock(&d->lock);
-    d->making--;
-    if (status == CKPT_OK) {
-        d->made++;
-        return number;
-    }
+    d->making = false;
+    d->made = made;
     d->status = status;
     d->error = err;
-    pthread_cond_broadcast(&d->given); /* who waits for it has to know */
-    return CKPT__RING;
+    pthread_cond_broadcast(&d->given);
 }
 
-/* With the lock held: one that is there, which nobody holds. It is the one that was given back longest ago, so that its copies are done. */
+/* With the lock held: one that nobody holds. It is the one that was given back longest ago, so that its copies are done. */
 static size_t find_free(const ckpt__push_devices *d)
 {
     size_t found = CKPT__RING;
-    for (size_t i = 0; i < d->begun; i++)
+    for (size_t i = 0; i < d->made; i++)
         if (!d->held[i] && (found == CKPT__RING || d->turn[i] < d->turn[found]))
             found = i;
     return found;
@@ -77,17 +72,16 @@ ckpt_status ckpt__push_way_take(ckpt__push_way *w, ckpt_error *err)
     size_t number = CKPT__RING;
     pthread_mutex_lock(&d->lock);
     while (status == CKPT_OK && number == CKPT__RING) {
-        if (d->begun < d->wanted && d->status == CKPT_OK)
-            number = make_one(d);
-        else if ((number = find_free(d)) < CKPT__RING)
-            d->held[number] = true;
-        else if (d->made || d->making)
-            pthread_cond_wait(&d->given, &d->lock);
-        else {
+        if (d->status < 0) {
             status = d->status;
             if (err)
                 *err = d->error;
-        }
+        } else if (!d->made && !d->making)
+            make_ring(d);
+        else if ((number = find_free(d)) < CKPT__RING)
+            d->held[number] = true;
+        else
+            pthread_cond_wait(&d->given, &d->lock);
     }
     pthread_mutex_unlock(&d->lock);
     if (status < 0)

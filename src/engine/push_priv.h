@@ -80,18 +80,18 @@ ckpt_status ckpt__push_read(ckpt__push_ways *ways, const ckpt__push_part *p, uns
 /* The threads of a push share this on their way to the devices. The queues and the ring belong to who asked for the push. The thread that holds
  * a slot queues the copies out of it, without the lock. */
 typedef struct ckpt__push_devices {
-    ckpt__lanes *lanes;     /* NULL: no target is on a device */
-    ckpt__lane **by_number; /* heap, owned: of each device of the target's index; NULL for the host */
-    size_t wanted; /* slots that it may make: two a thread, so that one is filled while the other is on its way */
-    pthread_mutex_t lock;       /* of all below */
-    pthread_cond_t given;       /* back, or made, or not */
-    size_t begun, making, made; /* slots: [0, begun) are there, being made, or could not be made; how many are what */
-    bool held[CKPT__RING];      /* by a thread; one that could not be made is for ever */
-    uint64_t turn[CKPT__RING];  /* at which it was given back; 0: not yet */
+    ckpt__lanes *lanes;        /* NULL: no target is on a device */
+    ckpt__lane **by_number;    /* heap, owned: of each device of the target's index; NULL for the host */
+    size_t wanted;             /* slots: two a thread, so that one is filled while the other is on its way */
+    pthread_mutex_t lock;      /* of all below */
+    pthread_cond_t given;      /* back, or made, or not */
+    bool making;               /* a thread makes the ring: whoever needs it first */
+    size_t made;               /* slots; 0: not yet */
+    bool held[CKPT__RING];     /* by a thread */
+    uint64_t turn[CKPT__RING]; /* at which it was given back; 0: not yet */
     uint64_t turns;
-    ckpt_status
-        status; /* of the one that could not be made, after which none is; the threads do with those that are there */
-    ckpt_error error; /* why */
+    ckpt_status status; /* of the ring that could not be made */
+    ckpt_error error;   /* why */
 } ckpt__push_devices;
 
 /* One thread's: a slot that it fills. */
