@@ -479,6 +479,63 @@ START_TEST(memory_is_short)
 }
 END_TEST
 
+/* ---- page-locked memory is short */
+
+static size_t room; /* bytes that one call may lock */
+
+static ckpt_status lock_no_more(size_t size, void **out, ckpt_error *e)
+{
+    if (size > room)
+        return ckpt__fail(e, CKPT_E_NO_MEMORY, "page-locked memory", "%zu bytes are too many", size);
+    return cuda_ops()->host_alloc(size, out, e);
+}
+
+/* A ring has as many slots as there is memory for, half of them at a time, and one is enough for any number of threads. */
+START_TEST(fewer_slots_where_memory_is_short)
+{
+    enum { WANTED = 24 };
+    static const struct {
+        size_t room, slots;
+    } cases[] = {{WANTED, WANTED}, {WANTED - 1, 12}, {11, 6}, {5, 3}, {2, 1}, {1, 1}, {0, 0}};
+    ckpt__device_ops own = *cuda_ops();
+    static one c;
+    own.host_alloc = lock_no_more;
+    start();
+    make_one(&c, 77000, false);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char done[TENSORS];
+        size_t slots = 99;
+        open_devices();
+        lanes.ring_ops = &own;
+        room = cases[i].room * CKPT__SLOT;
+        ckpt_status status = ckpt__lanes_ring(&lanes, WANTED, &slots, &err);
+        ck_assert_int_eq(status, cases[i].slots ? CKPT_OK : CKPT_E_NO_MEMORY);
+        ck_assert_uint_eq(slots, cases[i].slots);
+        for (size_t k = 0; k < CKPT__RING; k++)
+            ck_assert_int_eq(lanes.ring[k].data != NULL, k < slots);
+        room = SIZE_MAX; /* what looks at the target has slots of its own */
+        place_target(true);
+        room = cases[i].room * CKPT__SLOT;
+        status = push_one(&c, 6, 0, false, done, NULL);
+        ck_assert_msg(status == (slots ? CKPT_OK : CKPT_E_NO_MEMORY), "%zu slots: %d, %s", slots, (int)status,
+                      err.message);
+        room = SIZE_MAX;
+        look_at_target();
+        compare_done(&c, done);
+        if (slots) { /* fewer are asked for: it is there already */
+            void *first = lanes.ring[0].data;
+            ck_assert_int_eq(ckpt__lanes_ring(&lanes, 1, &slots, &err), CKPT_OK);
+            ck_assert_uint_eq(slots, 1);
+            ck_assert_ptr_eq(lanes.ring[0].data, first);
+        }
+        lanes.ring_ops = cuda_ops();
+        close_devices();
+    }
+    free_one(&c);
+    finish();
+}
+END_TEST
+
 /* ---- the driver fails */
 
 #define FAKE(name) FAKECUDA_SYMBOL(standin, name)
@@ -557,6 +614,7 @@ int main(void)
     tcase_add_test(t, the_first_error_counts);
     tcase_add_test(t, large_places);
     tcase_add_test(t, memory_is_short);
+    tcase_add_test(t, fewer_slots_where_memory_is_short);
     tcase_add_test(t, driver_calls_fail);
     suite_add_tcase(s, t);
     return run_suite(s);
