@@ -78,7 +78,7 @@ static ckpt_status by_read(const ckpt__push_part *p, uint64_t begin, uint64_t en
 static bool by_cache(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, size_t n, bool past, unsigned char *to,
                      uint32_t *crc)
 {
-    enum { AHEAD = 4 << 10 };
+    enum { AHEAD = 2 << 10 };
     uint64_t offset = p->extent->offset + at;
     const unsigned char *from = ckpt__cached_look(w->cached, p->extent->file, offset, n);
     if (!from)

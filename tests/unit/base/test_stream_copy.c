@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <zlib.h>
 #include "codec/crc32.h"
 #include "../runner.h"
 
@@ -42,8 +43,16 @@ START_TEST(each_length_and_alignment)
             ckpt__copy_stream_end();
             compare(to, at, from + skip, n);
             memset(to, GAP, SIZE);
-            ck_assert_uint_eq(ckpt__crc32_copy(5, to + at, from + skip, n), ckpt__crc32(5, from + skip, n));
+            uint32_t crc = n ? (uint32_t)crc32_z(5, from + skip, n) : 5;
+            ck_assert_uint_eq(ckpt__crc32_copy(5, to + at, from + skip, n), crc);
             compare(to, at, from + skip, n);
+            memset(to, GAP, SIZE);
+            ck_assert_uint_eq(ckpt__crc32_copy_part(5, to + at, from + skip, n, false), crc);
+            compare(to, at, from + skip, n);
+            memset(to, GAP, SIZE);
+            ckpt__copy_ahead(to + at, from + skip, n, 100);
+            compare(to, at, from + skip, n);
+            ck_assert_uint_eq(ckpt__crc32(5, from + skip, n), crc);
         }
     free(from);
     free(to);
@@ -53,11 +62,22 @@ END_TEST
 /* The source ends where its memory does: a sanitizer sees a read past it. */
 START_TEST(nothing_is_read_past_the_end)
 {
-    for (size_t n = 1; n < 300; n++) {
+    for (size_t n = 1; n < 600; n++) {
         unsigned char *from = malloc(n), *to = malloc(n);
         fill(from, n);
-        ckpt__copy_stream(to, from, n);
-        ck_assert(memcmp(from, to, n) == 0);
+        const uint32_t crc = (uint32_t)crc32_z(0, from, n);
+        for (int way = 0; way < 4; way++) {
+            memset(to, 0, n);
+            if (way == 0)
+                ckpt__copy_stream(to, from, n);
+            else if (way == 1)
+                ckpt__copy_ahead(to, from, n, 2048);
+            else
+                ck_assert_uint_eq(ckpt__crc32_copy_part(0, to, from, n, way == 2), crc);
+            ckpt__copy_stream_end();
+            ck_assert(memcmp(from, to, n) == 0);
+        }
+        ck_assert_uint_eq(ckpt__crc32(0, from, n), crc);
         free(from);
         free(to);
     }
@@ -69,7 +89,12 @@ START_TEST(a_crc_of_many_pieces)
     size_t n = (3 << 20) + 77;
     unsigned char *from = malloc(n), *to = malloc(n + 1);
     fill(from, n);
-    ck_assert_uint_eq(ckpt__crc32_copy(0, to + 1, from, n), ckpt__crc32(0, from, n));
+    const uint32_t crc = (uint32_t)crc32_z(0, from, n);
+    ck_assert_uint_eq(ckpt__crc32(0, from, n), crc);
+    ck_assert_uint_eq(ckpt__crc32_copy(0, to + 1, from, n), crc);
+    ck_assert(memcmp(from, to + 1, n) == 0);
+    memset(to, 0, n + 1);
+    ck_assert_uint_eq(ckpt__crc32_copy_part(0, to + 1, from, n, false), crc);
     ck_assert(memcmp(from, to + 1, n) == 0);
     memset(to, 0, n + 1);
     ckpt__copy_stream(to + 1, from, n);
