@@ -21,7 +21,7 @@ void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__pus
     bool no_stream = want->look_only || want->avoid & CKPT_AVOID_STREAMING;
     ckpt__cached *cached = want->avoid & CKPT_AVOID_MAPPING || bytes < least ? NULL : ckpt__cached_open(want->source);
     *spans = (ckpt__push_ways){.cached = cached, .count = no_stream ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
-    *groups = (ckpt__push_ways){.cached = cached, .count = CKPT__BY_STREAM};
+    *groups = *spans;
 }
 
 ckpt__push_way_of ckpt__push_choose(ckpt__push_ways *w)
