@@ -6,18 +6,11 @@
 
 enum { LINE = 64 };
 
-/* ThreadSanitizer does not see these stores: it is given memcpy, which it sees. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ORDINARY_STORES
-#endif
-#endif
-
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #endif
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(ORDINARY_STORES)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(CKPT__ORDINARY_STORES)
 
 /* n is a multiple of LINE, and `to` is aligned to one. What lies `ahead` bytes on is asked for, which never fails. */
 static void lines_by_sse2(char *to, const char *from, size_t n, size_t ahead)
@@ -108,9 +101,10 @@ __attribute__((target("avx"))) static void lines_kept(char *to, const char *from
 
 static size_t copy_lines(char *to, const char *from, size_t n, size_t ahead)
 {
-    n = __builtin_cpu_supports("avx") ? n / LINE * LINE : 0;
-    lines_kept(to, from, n, ahead);
-    return n;
+    if (!__builtin_cpu_supports("avx"))
+        return 0;
+    lines_kept(to, from, n / LINE * LINE, ahead);
+    return n / LINE * LINE;
 }
 #else
 static size_t copy_lines(char *to, const char *from, size_t n, size_t ahead)

@@ -3,6 +3,16 @@
 #define CKPT_STREAM_COPY_H
 #include <stddef.h>
 
+/* ThreadSanitizer does not see stores past the cache: it is given ordinary ones, which it sees. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CKPT__ORDINARY_STORES
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(CKPT__ORDINARY_STORES)
+#define CKPT__ORDINARY_STORES
+#endif
+
 /* memcpy for a part of a job that is larger than the cache. An ordinary store first reads the line that it overwrites, and
  * leaves it in the cache, from which it drives what the program uses. On x86 this copy writes whole lines past the cache;
  * elsewhere it is memcpy. The C library does the same only where one call alone is large. dst and src must not overlap.

@@ -27,16 +27,6 @@ static uint32_t by_library(uint32_t crc, const void *data, size_t n)
  *   No library that Debian has copies on the way, and none asks for what lies ahead. On a Xeon of 2.5 GHz (Cascade Lake), from memory: ISA-L alone
  * 7.1 GB/s, this 11.3; ISA-L and a copy of 4 KiB by turns 4.0, this 5.9, which a copy alone has too. Compile with -DCKPT_NO_FOLD to be without. */
 
-/* ThreadSanitizer does not see stores past the cache: it is given the others. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ORDINARY_STORES
-#endif
-#endif
-#ifdef __SANITIZE_THREAD__
-#define ORDINARY_STORES
-#endif
-
 enum { LINE = 64 };
 enum how { LOOK, STORE, STREAM };
 
@@ -61,7 +51,7 @@ static bool folds(enum how how)
 INLINE __m128i take(enum how how, char *to, const char *from)
 {
     __m128i value = _mm_loadu_si128((const __m128i *)(const void *)from);
-#ifdef ORDINARY_STORES
+#ifdef CKPT__ORDINARY_STORES
     how = how == STREAM ? STORE : how;
 #endif
     if (how == STREAM)
