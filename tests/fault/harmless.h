@@ -30,6 +30,7 @@ static const char *const harmless[] = {
     "__odr_asan*",
     "__gcov_*",
     "__cpu_model",
+    "__cpu_features2",
     "__stack_chk_fail",
     "__tls_get_addr",
     "__muloti4",

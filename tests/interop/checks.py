@@ -2,6 +2,8 @@
 import contextlib
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,18 @@ def skip(why):
 
 def run(*command, timeout=300):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout)
+
+
+def free_port():
+    """A port for the ranks of one job. Another script may run beside, and what the system gives to connections begins at 32768."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+                return port
+            except OSError:                     # somebody has it
+                pass
 
 
 def ends(what, status, *command):

@@ -281,11 +281,11 @@ def main():
     dead = 0
     with checks.scratch() as work:
         for number in range(KILLS):
-            what, case = f"kill {number}", dict(stage=1 + number % 3, world=2, port=29950 + number + os.getpid() % 40)
+            what, case = f"kill {number}", dict(stage=1 + number % 3, world=2, port=checks.free_port())
             with section(what):
                 dead += killed(what, os.path.join(work, f"kill-{number}"), case, 0.11 + 0.037 * number)
         with section("a rank that is behind"):
-            folder, case = os.path.join(work, "behind"), dict(stage=2, world=2, port=29940 + os.getpid() % 10)
+            folder, case = os.path.join(work, "behind"), dict(stage=2, world=2, port=checks.free_port())
             killed("before a rank is behind", folder, case, 0.5)
             name = max((n for n in os.listdir(folder) if is_whole(f"{folder}/{n}", case)), key=lambda n: int(n[11:]))
             with open(f"{folder}/latest", "w") as f:
@@ -294,7 +294,7 @@ def main():
         print(f"{dead} of {KILLS} kills left a step that was not finished")
         for number, (what, case) in enumerate(CASES.items()):
             with section(what):
-                folder, case["port"] = os.path.join(work, what), 29610 + number + os.getpid() % 300
+                folder, case["port"] = os.path.join(work, what), checks.free_port()
                 mp.spawn(rank_main, (case["world"], case, folder), nprocs=case["world"])
                 told = torch.load(folder + ".truth")
                 compare(what, folder, told["truth"], case, case["stage"] < 3)

@@ -155,12 +155,11 @@ def rank_main(rank, world, port, cases, out):
         dist.barrier()
 
 
-ports = iter(range(27100 + os.getpid() % 900, 32000))
 
 
 def run(world, cases):
     """Of each case what every rank saw: losses, or what it raised."""
-    context, out, port = multiprocessing.get_context("fork"), os.path.abspath("seen"), next(ports)
+    context, out, port = multiprocessing.get_context("fork"), os.path.abspath("seen"), checks.free_port()
     ranks = [context.Process(target=rank_main, args=(r, world, port, cases, out)) for r in range(world)]
     for p in ranks:
         p.start()

@@ -456,20 +456,19 @@ def killed(number, background, port):
     return bool(half)
 
 
-def kills(port):
+def kills():
     half = 0
     for number in range(KILLS):
         with section(f"kill {number}"):
-            half += killed(number, number % 2 == 1, port + number)
+            half += killed(number, number % 2 == 1, checks.free_port())
     print(f"{half} of {KILLS} kills left a step that was not finished")
 
 
 def main():
-    port = random.Random(os.getpid()).randrange(20000, 50000)
     with checks.scratch():
         for world in sorted({w for w, _ in CASES.values()}):
             with section(f"{world} ranks"):
-                mp.start_processes(one_rank, (world, [c for c in CASES if CASES[c][0] == world], port + world), nprocs=world, start_method="fork")
+                mp.start_processes(one_rank, (world, [c for c in CASES if CASES[c][0] == world], checks.free_port()), nprocs=world, start_method="fork")
         for case in CASES:
             with section(case):
                 compare(case)
@@ -477,7 +476,7 @@ def main():
             drifted()
         with section("a run of verl"):
             steps_of_verl()
-        kills(port + 10)
+        kills()
         with section("a file less"):
             without_a_file("hsdp-ranks", "model_world_size_4_rank_3.pt")
             without_a_file("fsdp2-tp-dcp", "__1_0.distcp")

@@ -176,12 +176,12 @@ def same_files(what, a, b):
 
 # ---------------------------------------------------------------- megatron-core
 
-def alone(port):
+def alone():
     """Starts megatron-core in this process alone."""
     from megatron.core import parallel_state as ps
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     said = os.dup(1), os.dup(2)
-    peer.start(0, 1, port + os.getpid() % 200)                  # it silences megatron-core's processes, and this one has to speak
+    peer.start(0, 1, checks.free_port())                  # it silences megatron-core's processes, and this one has to speak
     os.dup2(said[0], 1), os.dup2(said[1], 2)
     ps.initialize_model_parallel(1, 1)
     model_parallel_cuda_manual_seed(7, force_reset_rng=True)
@@ -359,7 +359,7 @@ def from_its_own(name, case, chunk, meg_opt, layout):
 
 def main():
     made = {name: trained(case) for name, case in CASES.items()}
-    alone(29700)
+    alone()
     for name, case in CASES.items():
         with section(name):
             model, opt = made[name]

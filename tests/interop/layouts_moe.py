@@ -217,7 +217,7 @@ def from_its_own(name, case, chunk, meg_opt, plain):
 def main():
     moe_utils.te_general_gemm = None
     made = {name: trained(case) for name, case in CASES.items()}
-    alone(29500)
+    alone()
     for name, case in CASES.items():
         with section(name):
             model, opt = made[name]

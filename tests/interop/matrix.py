@@ -208,19 +208,12 @@ def sources():
                     rows[row] = (path, dict(truth, state={}, scheduler=None) if row == "dcp-hf" else truth)
         try:
             import deepspeed  # noqa: F401
-            mp.spawn(zero_rank, (2, free_port(), shapes, model, model == "llmc"), nprocs=2)
+            mp.spawn(zero_rank, (2, checks.free_port(), shapes, model, model == "llmc"), nprocs=2)
             for row, truth in torch.load(f"{model}.truths", weights_only=False).items():
                 rows[row] = (f"{model}.{row}", truth)
         except ImportError as e:
             lacks["zero-2"] = lacks["zero-3"] = str(e)
     return found, lacks
-
-
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 # ---- cells

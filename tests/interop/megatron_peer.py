@@ -509,15 +509,15 @@ def faults(what, path):
 
 def main():
     with checks.scratch() as work:
-        port, t = 29200 + os.getpid() % 300, time.time()
+        t = time.time()
         with section("megatron-core saves"):
-            mp.start_processes(rank_main, (WORLD, port, CASES), nprocs=WORLD, start_method="fork")
+            mp.start_processes(rank_main, (WORLD, checks.free_port(), CASES), nprocs=WORLD, start_method="fork")
         for name in (n for n in os.listdir(work) if n.endswith(".error")):
             print(open(name).read())
         spent = [time.time() - t]
         dist_cases = {n: c for n, c in CASES.items() if not c.get("legacy") and os.path.exists(n + ".truth")}
         with section("megatron-core loads"):
-            mp.start_processes(alone, (1, port + 1, dist_cases), nprocs=1, start_method="fork")
+            mp.start_processes(alone, (1, checks.free_port(), dist_cases), nprocs=1, start_method="fork")
         spent.append(time.time() - t - spent[0])
         for what, case in CASES.items():
             with section(what):

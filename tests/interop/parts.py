@@ -11,7 +11,7 @@ import os
 import pathlib
 import shutil
 
-from checks import ask, check, commands, finish, scratch, section, skip
+from checks import ask, check, commands, finish, free_port, scratch, section, skip
 
 try:
     import accelerate
@@ -29,7 +29,7 @@ import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 def of(rank):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29617")
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
     dist.init_process_group("gloo", rank=rank, world_size=2)
     model = torch.nn.Linear(4, 5)
     fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
@@ -65,7 +65,7 @@ def snippet(inspect, path):
 def of_ranks(inspect):
     with section("a rank of FSDP2"):
         pathlib.Path("ranks.py").write_text(RANK)
-        subprocess.run([sys.executable, "ranks.py"], check=True, capture_output=True)
+        subprocess.run([sys.executable, "ranks.py"], check=True, capture_output=True, env={**os.environ, "MASTER_PORT": str(free_port())})
         name = "model_world_size_2_rank_1.pt"
         try:
             nn.Linear(4, 5).load_state_dict(torch.load(name))

@@ -98,7 +98,7 @@ def by_hand(source, name, rank):
 
 
 def trainer(migrate):
-    spawn(train_rank, ("hf", 29821), nprocs=WORLD)
+    spawn(train_rank, ("hf", checks.free_port()), nprocs=WORLD)
     source = f"hf/checkpoint-{SAVED}"
     check("both ranks saved a random state", os.path.exists(f"{source}/rng_state_1.pth") and not os.path.exists(f"{source}/rng_state.pth"))
     for how in ("keep", "drop", "derive"):
@@ -141,7 +141,7 @@ def load_main(_, path, answer):
 
 
 def accelerates(migrate):
-    spawn(accelerate_rank, (29822,), nprocs=WORLD)
+    spawn(accelerate_rank, (checks.free_port(),), nprocs=WORLD)
     done = run(migrate, "--verify", "--rank-state", "derive", "--to", "same", "acc", "acc-one")
     check("accelerate: derived", done.returncode == 0, done.stderr)
     check("accelerate: one file of random states", sorted(f for f in os.listdir("acc-one") if "random" in f) == ["random_states_0.pkl"])
@@ -165,7 +165,7 @@ def dcp_rank(rank, port):
 
 
 def distributed(migrate):
-    spawn(dcp_rank, (29823,), nprocs=WORLD)
+    spawn(dcp_rank, (checks.free_port(),), nprocs=WORLD)
     done = run(migrate, "--verify", "--rank-state", "derive", "dcp", "dcp.pt")
     check("dcp: derived", done.returncode == 0, done.stderr)
     check("dcp: the place in the data is said to be left out", "dataloader.dp_rank_*: the places in the data" in done.stderr, done.stderr)

@@ -173,7 +173,7 @@ def migrated(what, source_, folder, *more):
     return done
 
 
-def universal(work, port):
+def universal(work):
     losses, last = {}, {}
     for alike in (False, True):
         base = os.path.join(work, f"plain-{alike}")
@@ -185,7 +185,7 @@ def universal(work, port):
         checks.run(MIGRATE, "--to", "ckpt", base + ".pt", base + ".ckpt")
         migrated(f"{base}, by way of ckpt", base + ".ckpt", base + "-ckpt")
     zeros = [(os.path.join(work, f"zero{stage}-{dtype}"), stage, dtype) for stage, dtype in ((1, None), (2, "bf16"), (3, None))]
-    mp.spawn(zero_source, (2, port, zeros, f"{work}/zeros"), nprocs=2)
+    mp.spawn(zero_source, (2, checks.free_port(), zeros, f"{work}/zeros"), nprocs=2)
     told = torch.load(f"{work}/zeros")
     for folder, *_ in zeros:
         migrated(folder, folder, folder + "-universal")
@@ -195,7 +195,7 @@ def universal(work, port):
     own = [(f"{os.path.basename(folder)} in stage {to}", folder + "-universal", to, True, dtype, True) for folder, stage, dtype in zeros for to in ((1, 3) if stage != 2 else (2,))]
     for world in (1, 2):
         out = f"{work}/world-{world}"
-        mp.spawn(engine_rank, (world, port + world, cases + own, out), nprocs=world)
+        mp.spawn(engine_rank, (world, checks.free_port(), cases + own, out), nprocs=world)
         got = torch.load(out)
         for what, folder, stage, alike, dtype, owns in cases + own:
             one = got[what]
@@ -377,10 +377,9 @@ def of_accelerate(work):
 
 
 def main():
-    port = 29100 + os.getpid() % 400
     with checks.scratch() as work:
         with section("universal"):
-            universal(work, port)
+            universal(work)
         with section("the HF Trainer"):
             hf_trainer(work)
         with section("accelerate"):

@@ -187,23 +187,22 @@ def one_process(work, jobs, want):
         want[name] = losses, 1e-5
 
 
-def spawned(world, port, jobs, out):
-    mp.spawn(ranks_main, (world, port, jobs, out), nprocs=world)
+def spawned(world, jobs, out):
+    mp.spawn(ranks_main, (world, checks.free_port(), jobs, out), nprocs=world)
     return torch.load(out)
 
 
 def main():
-    port = 29950 + os.getpid() % 40
     with checks.scratch() as work:
         with section("the programs save"):
-            told = spawned(SAVED_BY, port, [(p, p, f"{work}/{p}", False) for p in SOURCES], f"{work}/saved")
+            told = spawned(SAVED_BY, [(p, p, f"{work}/{p}", False) for p in SOURCES], f"{work}/saved")
             for program in SOURCES:
                 check(f"{program}: it runs", isinstance(told[program], list), told[program])
         with section("the directories are made"):
             jobs, want = make_all(work)
             one_process(work, jobs, want)
         with section("the programs resume"):
-            got = spawned(RANKS, port + 1, jobs, f"{work}/resumed")
+            got = spawned(RANKS, jobs, f"{work}/resumed")
             for name, program, *_ in jobs:
                 if not check(f"{name}: it resumes", isinstance(got[name], list), got[name]) or name not in want:
                     continue

@@ -11,7 +11,6 @@ FSDP1 refuses what is cut so that a parameter is empty on a rank, its own too, a
 usage: to_dcp.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
 import os
-import socket
 import sys
 
 import checks
@@ -261,14 +260,8 @@ def one_rank(rank, world, port, what, *args):
     dist.destroy_process_group()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def ranks(world, what, *args):
-    mp.start_processes(one_rank, (world, free_port(), what, *args), nprocs=world, start_method="fork")
+    mp.start_processes(one_rank, (world, checks.free_port(), what, *args), nprocs=world, start_method="fork")
 
 
 # ---------------------------------------------------------------- the checks

@@ -14,7 +14,6 @@ usage: to_mesh.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
 import datetime
 import os
-import socket
 import sys
 
 import checks
@@ -246,10 +245,7 @@ def one_rank(rank, port, what, *args):
 
 
 def ranks(what, *args):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.start_processes(one_rank, (port, what, *args), nprocs=WORLD, start_method="fork")
+    mp.start_processes(one_rank, (checks.free_port(), what, *args), nprocs=WORLD, start_method="fork")
 
 
 # ---------------------------------------------------------------- the checks

@@ -149,8 +149,7 @@ def same_live(what, got, truth):
 
 
 def main():
-    port = 29400 + os.getpid() % 500
-    mp.start_processes(save_main, (4, port, CASES), nprocs=4, start_method="fork")
+    mp.start_processes(save_main, (4, checks.free_port(), CASES), nprocs=4, start_method="fork")
     jobs = []
     for name, case in CASES.items():
         source = f"{name}.legacy" if case.get("legacy") else f"{name}.own"
@@ -179,7 +178,7 @@ def main():
     if migrate("legacy as a file of torch", "legacy.legacy", "legacy.model.pt", "--to", "torch", "--drop", "rng_state*"):
         migrate("a file of torch with Megatron's names", "legacy.model.pt", "file.out", "--to", "torch-dist", "--verify")
         jobs.append(("file out 1x2", dict(CASES["legacy"], tp=1, pp=2), "file.out"))
-    mp.start_processes(load_main, (2, port + 1, jobs), nprocs=2, start_method="fork")
+    mp.start_processes(load_main, (2, checks.free_port(), jobs), nprocs=2, start_method="fork")
     got = torch.load("loaded", weights_only=False)
     full, halves = (torch.load(f"{name}.truth", weights_only=False) for name in ("full", "halves"))
     same_live("both optimizers of 16 bits have come to the same state", halves, full)

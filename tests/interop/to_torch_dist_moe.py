@@ -16,7 +16,6 @@ imported without Transformer Engine, is None.
 
 usage: to_torch_dist_moe.py PATH/TO/ckpt-inspect PATH/TO/CKPT-MIGRATE   [-v]
 """
-import os
 import sys
 
 import checks
@@ -72,8 +71,7 @@ def same_tensors_as_its_own(own, ours):
 
 def main():
     moe_utils.te_general_gemm, peer.build = None, build
-    port = 28900 + os.getpid() % 250
-    mp.start_processes(save_main, (4, port, CASES), nprocs=4, start_method="fork")
+    mp.start_processes(save_main, (4, checks.free_port(), CASES), nprocs=4, start_method="fork")
     jobs = [(f"{name} {sizes}", at(name, sizes), f"{name}.own/iter_{peer.STEPS:07d}") for name, sizes in OWN]
     for i, (name, kind, options, sizes, more) in enumerate(OURS):
         what = f"{name} {kind} {' '.join(options)} {sizes}"
@@ -87,7 +85,7 @@ def main():
     got = {}
     for world in (4, 2):
         own = [job for job in jobs if job[1]["pp"] * job[1]["ep"] * job[1]["tp"] == world]
-        mp.start_processes(load_main, (world, port + world, own), nprocs=world, start_method="fork")
+        mp.start_processes(load_main, (world, checks.free_port(), own), nprocs=world, start_method="fork")
         got.update(torch.load("loaded", weights_only=False))
     for name, sizes, why in NOT_ITS_OWN:
         error = got[f"{name} {sizes} no"].get("error", "it loads")

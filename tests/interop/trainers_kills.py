@@ -187,7 +187,7 @@ def killed(what, name, number, folder, port):
 
 
 def main():
-    half, port = 0, random.Random(os.getpid()).randrange(20000, 50000)
+    half = 0
     with checks.scratch() as work:
         for number in range(KILLS):
             for k, name in enumerate(CASES):
@@ -195,7 +195,7 @@ def main():
                 with section(what):
                     folder = os.path.join(work, f"{name}-{number}")
                     os.makedirs(folder)
-                    half += killed(what, name, number * len(CASES) + k, folder, port + number * len(CASES) + k)
+                    half += killed(what, name, number * len(CASES) + k, folder, checks.free_port())
                     if not os.environ.get("KEEP"):
                         shutil.rmtree(folder, ignore_errors=True)
         print(f"{half} of {KILLS * len(CASES)} kills left a checkpoint that was not finished")

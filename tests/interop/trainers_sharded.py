@@ -528,7 +528,7 @@ def examined(name, folder, case):
 
 def main():
     with checks.scratch() as work:
-        mp.spawn(ranks_main, (29700 + os.getpid() % 250, work, list(CASES)), nprocs=WORLD)
+        mp.spawn(ranks_main, (checks.free_port(), work, list(CASES)), nprocs=WORLD)
         for name, case in CASES.items():
             with section(name):
                 examined(name, os.path.join(work, name), case)
@@ -537,7 +537,7 @@ def main():
 
 if __name__ == "__main__" and sys.argv[1] == "probe":
     os.makedirs(sys.argv[2], exist_ok=True)
-    mp.spawn(ranks_main, (29711 + os.getpid() % 200, sys.argv[2], sys.argv[3:] or list(CASES)), nprocs=WORLD)
+    mp.spawn(ranks_main, (checks.free_port(), sys.argv[2], sys.argv[3:] or list(CASES)), nprocs=WORLD)
 elif __name__ == "__main__" and sys.argv[1] == "look":
     INSPECT, MIGRATE, W = sys.argv[2:5]
     for name in sys.argv[5:] or CASES:
