@@ -125,6 +125,28 @@ rm -r killed/checkpoint_4
 ask 0 killed && grep -q '^checkpoint_3 .* unfinished: it has 1 of random_states_\*.pkl, and not 2, as checkpoint_2 has' out
 check "as many ranks and fewer random states are a save that was not finished"
 
+mkdir ddp
+for n in 1 2 3; do
+    put "$data/peers/hf-trainer" ddp/checkpoint-$n "$((9 - n)) hours"
+    for rank in 0 1; do cp "$data/peers/hf-trainer/rng_state.pth" ddp/checkpoint-$n/rng_state_$rank.pth; done
+    rm ddp/checkpoint-$n/rng_state.pth
+done
+ask 0 ddp && [ "$(grep -c '^checkpoint-. .* complete$' out)" = 3 ]
+check "a Trainer's saves by two ranks are complete"
+rm ddp/checkpoint-3/rng_state_1.pth
+ask 0 ddp && grep -q '^checkpoint-3 .* unfinished: it has 1 of rng_state\*.pth, and not 2, as checkpoint-2 has' out &&
+    grep -q 'resume_from_checkpoint="ddp/checkpoint-2"' out
+check "one of several ranks alone has not finished"
+mv ddp/checkpoint-3/rng_state_0.pth ddp/checkpoint-3/rng_state.pth
+ask 0 ddp && grep -q '^checkpoint-3 .* complete$' out
+check "a rank that is alone now has"
+rm ddp/checkpoint-3/adapter_model.safetensors
+ask 0 ddp && grep -q '^checkpoint-3 .* unfinished: it has no weights (model\*, pytorch_model\*, adapter_model\*), as checkpoint-2 has' out
+check "without weights it is not complete"
+cp "$data/cli/weights.safetensors" ddp/checkpoint-3/model.safetensors
+ask 0 ddp && ! grep -q '^checkpoint-3 .* it has no weights' out
+check "weights may have another name"
+
 mkdir -p begun/checkpoint-2/global_step2
 put "$data/peers/hf-trainer" begun/checkpoint-1 "1 hour"
 cp begun/checkpoint-1/scheduler.pt begun/checkpoint-2/training_args.bin

@@ -21,17 +21,31 @@ static const kind kinds[] = {
     {"scheduler", ".pt", "scheduler.pt", false},
     {"optimizer", "", "optimizer*", false},
     {"latest", "", "latest", false},
+    {NULL, NULL, "weights (model*, pytorch_model*, adapter_model*)", false}, /* is_weights */
     {"", ".distcp", NULL, true},
     {"", "_optim_states.pt", NULL, true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, FILES_MOST = 100000, DEPTH = 2 };
 
+/* alone: rng_state_0.pth, as one of several ranks writes it; a rank that is alone writes rng_state.pth (transformers, Trainer). */
 typedef struct counts {
-    size_t files[KINDS];
+    size_t files[KINDS], alone;
 } counts;
+
+/* By whichever name: a program may come to write another kind of file. */
+static bool is_weights(const char *name)
+{
+    static const char *const begins[] = {"model", "pytorch_model", "adapter_model"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
 
 static bool fits(const kind *k, const char *name)
 {
+    if (!k->begin)
+        return is_weights(name);
     size_t n = strlen(name), begin = strlen(k->begin), end = strlen(k->end);
     return n >= begin + end && strncmp(name, k->begin, begin) == 0 && strcmp(name + n - end, k->end) == 0;
 }
@@ -53,6 +67,7 @@ static bool count_files(const char *path, int depth, size_t *left, counts *c)
         bool there = good && stat(below, &st) == 0, folder = there && S_ISDIR(st.st_mode);
         for (size_t k = 0; there && k < KINDS; k++) /* optimizer_0 is a directory: of DCP, or whole */
             c->files[k] += fits(&kinds[k], d->d_name);
+        c->alone += there && fits(&(kind){.begin = "rng_state_", .end = ".pth"}, d->d_name);
         if (folder && depth > 1)
             good = count_files(below, depth - 1, left, c);
         free(below);
@@ -65,7 +80,7 @@ static bool count_files(const char *path, int depth, size_t *left, counts *c)
 static bool look(const folder_item *it, counts *c)
 {
     size_t left = FILES_MOST;
-    *c = (counts){{0}};
+    *c = (counts){.alone = 0};
     return count_files(it->path, DEPTH, &left, c);
 }
 
@@ -91,10 +106,11 @@ static const folder_item *neighbour(const folder_list *l, const folder_item *it,
     return nearest;
 }
 
-/* Rank 1 came to its part of the weights, and no further: as many ranks have those as before, and fewer have random states. */
+/* Rank 1 came to its part of the weights, and no further: as many ranks have those as before, and fewer have random states. Or one rank alone
+ * has what one of several writes. */
 static bool is_short(const counts *own, const counts *other, size_t k)
 {
-    bool ranks = false;
+    bool ranks = own->alone == 1 && fits(&kinds[k], "rng_state_0.pth");
     for (size_t i = 0; i < KINDS; i++)
         ranks = ranks || (i != k && !kinds[i].shown && other->files[i] > 0 && own->files[i] == other->files[i]);
     return kinds[k].counts && kinds[k].shown && ranks && own->files[k] < other->files[k];
