@@ -20,7 +20,7 @@ import warnings
 
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", DS_SKIP_CUDA_CHECK="1")
 
-from checks import ask, check, commands, finish, scratch, section, skip
+from checks import ask, check, commands, finish, free_port, scratch, section, skip
 
 warnings.simplefilter("ignore")
 try:
@@ -159,7 +159,7 @@ def rank_main(rank, world, port, cases, out):
 
 def run(world, cases):
     """Of each case what every rank saw: losses, or what it raised."""
-    context, out, port = multiprocessing.get_context("fork"), os.path.abspath("seen"), checks.free_port()
+    context, out, port = multiprocessing.get_context("fork"), os.path.abspath("seen"), free_port()
     ranks = [context.Process(target=rank_main, args=(r, world, port, cases, out)) for r in range(world)]
     for p in ranks:
         p.start()
