@@ -128,9 +128,3 @@ void ckpt__copy_stream_part(void *dst, const void *src, size_t n)
 {
     ckpt__copy_stream_ahead(dst, src, n, 0);
 }
-
-void ckpt__copy_stream(void *dst, const void *src, size_t n)
-{
-    ckpt__copy_stream_part(dst, src, n);
-    ckpt__copy_stream_end();
-}

@@ -17,18 +17,14 @@
  * leaves it in the cache, from which it drives what the program uses. On x86 this copy writes whole lines past the cache;
  * elsewhere it is memcpy. The C library does the same only where one call alone is large. dst and src must not overlap.
  *
- * Another thread sees the bytes as it does those of memcpy: after whatever orders the two threads. */
-void ckpt__copy_stream(void *dst, const void *src, size_t n);
-
-/* The same for one of many small parts. Another thread may see the bytes only after the thread that copied them has called
- * ckpt__copy_stream_end and then whatever orders the two threads. That call waits for the stores, which takes longer than the
- * copy of a kilobyte. */
+ * Another thread may see the bytes only after the thread that copied them has called ckpt__copy_stream_end and then whatever orders
+ * the two threads. That call waits for the stores, which takes longer than the copy of a kilobyte. */
 void ckpt__copy_stream_part(void *dst, const void *src, size_t n);
 void ckpt__copy_stream_end(void);
 
 /* The same, and the bytes from src + ahead on, as many, are brought into the cache meanwhile: what is read next, so that reading it goes on
  * while this is written. They need not be there. 0: nothing is. */
 void ckpt__copy_stream_ahead(void *dst, const void *src, size_t n, size_t ahead);
-/* Likewise with ordinary stores. */
+/* Likewise with ordinary stores, for which the target is brought into the cache too, half as far ahead. */
 void ckpt__copy_ahead(void *dst, const void *src, size_t n, size_t ahead);
 #endif

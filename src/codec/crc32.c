@@ -176,10 +176,3 @@ uint32_t ckpt__crc32_copy_part(uint32_t crc, void *dst, const void *src, size_t 
     crc = past ? stream_lines(crc, to + head, from + head, whole) : copy_lines(crc, to + head, from + head, whole);
     return by_pieces(crc, to + done, from + done, n - done, past);
 }
-
-uint32_t ckpt__crc32_copy(uint32_t crc, void *dst, const void *src, size_t n)
-{
-    crc = ckpt__crc32_copy_part(crc, dst, src, n, true);
-    ckpt__copy_stream_end();
-    return crc;
-}

@@ -6,8 +6,7 @@
 #include <stdint.h>
 uint32_t ckpt__crc32(uint32_t crc, const void *data, size_t n); /* start with 0 */
 uint32_t ckpt__crc32_combine(uint32_t a, uint32_t b, uint64_t length_of_b);
-/* The CRC of the bytes, which are copied on the way, past the cache (base/stream_copy.h). dst and src must not overlap. */
-uint32_t ckpt__crc32_copy(uint32_t crc, void *dst, const void *src, size_t n);
-/* The same of a part of a job. past: past the cache, and ckpt__copy_stream_end has to follow; else by ordinary stores. */
+/* The CRC of the bytes, which are copied on the way (base/stream_copy.h). dst and src must not overlap. past: past the cache, and
+ * ckpt__copy_stream_end has to follow; else by ordinary stores. */
 uint32_t ckpt__crc32_copy_part(uint32_t crc, void *dst, const void *src, size_t n, bool past);
 #endif

@@ -54,7 +54,7 @@ ckpt_status ckpt__lanes_get(ckpt__lanes *l, const ckpt__caller_streams *callers,
     return callers ? follow(lane, callers, err) : CKPT_OK;
 }
 
-/* What a buffer has beside its memory. */
+/* Makes the events of a buffer, and their marks. */
 static ckpt_status make_marks(ckpt__slot *slot, ckpt_error *err)
 {
     if (!slot->events)

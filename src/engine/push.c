@@ -47,7 +47,7 @@ typedef struct lying {
     uint64_t base;
     bool in_slot; /* of the worker's way */
     bool more;    /* what is delivered next lies behind it, and is not in the processor's cache yet */
-    bool past;    /* copies that are worth it go past the cache */
+    bool kept;    /* large copies stay in the cache; else they go past it */
 } lying;
 
 static const char *name_of_storage(const pusher *p, uint32_t storage, char name[200])
@@ -159,10 +159,10 @@ static ckpt_status deliver_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
     begin_bond(p, c->bond);
     bool large = !lane && p->streams && ckpt__op_is_plain(op) && ckpt__copy_box_is_run(&c->box, op, &bytes) &&
                  bytes >= LARGE_RUN;
-    if (large && l->past)
-        ckpt__copy_stream_ahead(to, from, (size_t)bytes, l->more ? (size_t)bytes : 0);
-    else if (large)
+    if (large && l->kept)
         ckpt__copy_ahead(to, from, (size_t)bytes, AHEAD);
+    else if (large)
+        ckpt__copy_stream_ahead(to, from, (size_t)bytes, l->more ? (size_t)bytes : 0);
     else if (!lane)
         status = ckpt__box_move(op, &c->box, from, to, p->want->counts ? &cost : NULL, what, err);
     else if (l->in_slot)
@@ -177,10 +177,9 @@ static ckpt_status deliver_copy(void *ctx, const ckpt__copy *c, ckpt_error *err)
 }
 
 /* The elements that begin in [begin, end) of the storage, to all their places. */
-static ckpt_status deliver(worker *w, uint32_t storage, uint64_t begin, uint64_t end, const unsigned char *bytes,
-                           uint64_t base, bool in_slot, bool more, bool past, ckpt_error *err)
+static ckpt_status deliver(worker *w, uint32_t storage, uint64_t begin, uint64_t end, lying l, ckpt_error *err)
 {
-    lying l = {.w = w, .bytes = bytes, .base = base, .in_slot = in_slot, .more = more, .past = past};
+    l.w = w;
     if (w->p->want->look_only)
         return CKPT_OK;
     return ckpt__plan_source(w->p->want->plan, storage, begin, end, deliver_copy, &l, err);
@@ -194,7 +193,7 @@ static ckpt_status push_memory(worker *w, ckpt__push_span *s, ckpt_error *err)
     const unsigned char *bytes = e->memory;
     s->crc = is_checked(w->p, s->storage) ? ckpt__crc32(0, bytes + s->begin, (size_t)(s->end - s->begin)) : 0;
     ckpt_status status = compare(w->p, s, err);
-    return status == CKPT_OK ? deliver(w, s->storage, s->begin, s->end, bytes, 0, false, false, true, err) : status;
+    return status == CKPT_OK ? deliver(w, s->storage, s->begin, s->end, (lying){.bytes = bytes}, err) : status;
 }
 
 /* ---- bytes of a file */
@@ -294,7 +293,8 @@ static ckpt_status push_one(worker *w, ckpt__push_span *s, ckpt_error *err)
     if (status == CKPT_OK && s->large == UINT32_MAX)
         status = compare(p, s, err);
     if (status == CKPT_OK)
-        status = deliver(w, s->storage, s->begin, s->end, buffer, s->begin, l.in_slot, false, true, err);
+        status = deliver(w, s->storage, s->begin, s->end,
+                         (lying){.bytes = buffer, .base = s->begin, .in_slot = l.in_slot}, err);
     if (status == CKPT_OK && s->large != UINT32_MAX)
         status = compare(p, s, err);
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
@@ -360,7 +360,7 @@ static ckpt_status push_coded(worker *w, ckpt__push_span *s, ckpt_error *err)
             break;
         uint64_t keep = at < e->size ? BEHIND : 0;
         keep = keep < at - base ? keep : at - base;
-        status = deliver(w, s->storage, base, at - keep, w->scratch, base, false, false, true, err);
+        status = deliver(w, s->storage, base, at - keep, (lying){.bytes = w->scratch, .base = base}, err);
         memmove(w->scratch, w->scratch + (at - keep - base), (size_t)keep);
         base = at - keep;
     }
@@ -369,8 +369,7 @@ static ckpt_status push_coded(worker *w, ckpt__push_span *s, ckpt_error *err)
     ckpt__decoder_close(&d);
     if (status == CKPT_OK)
         status = compare(p, s, err);
-    return status == CKPT_OK && once ? deliver(w, s->storage, 0, e->size, w->scratch, 0, false, false, true, err)
-                                     : status;
+    return status == CKPT_OK && once ? deliver(w, s->storage, 0, e->size, (lying){.bytes = w->scratch}, err) : status;
 }
 
 /* ---- spans that lie side by side */
@@ -443,8 +442,13 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
             s->crc = ckpt__crc32(0, here, (size_t)(s->end - s->begin));
         status = compare(p, s, err);
         if (status == CKPT_OK)
-            status = deliver(w, s->storage, s->begin, s->end, here, s->begin, l.in_slot, cached && i + 1 < end,
-                             way != CKPT__BY_COPY, err);
+            status = deliver(w, s->storage, s->begin, s->end,
+                             (lying){.bytes = here,
+                                     .base = s->begin,
+                                     .in_slot = l.in_slot,
+                                     .more = cached && i + 1 < end,
+                                     .kept = way == CKPT__BY_COPY},
+                             err);
     }
     if (cached)
         ckpt__cached_leave(p->groups.cached, e->file, begin, (size_t)bytes);

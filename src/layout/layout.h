@@ -29,7 +29,7 @@ typedef struct ckpt__layout ckpt__layout;
 ckpt_status ckpt__layout_parse(const char *text, size_t size, const char *name, ckpt_report *report, ckpt__layout **out,
                                ckpt_error *err);
 void ckpt__layout_free(ckpt__layout *layout);
-/* The name of side 0 or 1. NULL: there is no such side. */
+/* The name of a side. side: 0 or 1. Returns NULL for any other number. */
 const char *ckpt__layout_side(const ckpt__layout *layout, unsigned side);
 const char *ckpt__layout_file(const ckpt__layout *layout); /* the name that it was read by */
 

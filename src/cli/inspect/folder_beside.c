@@ -27,9 +27,9 @@ static const kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, FILES_MOST = 100000, DEPTH = 2 };
 
-/* alone: rng_state_0.pth, as one of several ranks writes it; a rank that is alone writes rng_state.pth (transformers, Trainer). */
+/* numbered: of rng_state_N.pth, which each of several ranks writes. A rank that is alone writes rng_state.pth (transformers, Trainer). */
 typedef struct counts {
-    size_t files[KINDS], alone;
+    size_t files[KINDS], numbered;
 } counts;
 
 /* By whichever name: a program may come to write another kind of file. */
@@ -67,7 +67,7 @@ static bool count_files(const char *path, int depth, size_t *left, counts *c)
         bool there = good && stat(below, &st) == 0, folder = there && S_ISDIR(st.st_mode);
         for (size_t k = 0; there && k < KINDS; k++) /* optimizer_0 is a directory: of DCP, or whole */
             c->files[k] += fits(&kinds[k], d->d_name);
-        c->alone += there && fits(&(kind){.begin = "rng_state_", .end = ".pth"}, d->d_name);
+        c->numbered += there && fits(&(kind){.begin = "rng_state_", .end = ".pth"}, d->d_name);
         if (folder && depth > 1)
             good = count_files(below, depth - 1, left, c);
         free(below);
@@ -80,7 +80,7 @@ static bool count_files(const char *path, int depth, size_t *left, counts *c)
 static bool look(const folder_item *it, counts *c)
 {
     size_t left = FILES_MOST;
-    *c = (counts){.alone = 0};
+    *c = (counts){.numbered = 0};
     return count_files(it->path, DEPTH, &left, c);
 }
 
@@ -110,7 +110,7 @@ static const folder_item *neighbour(const folder_list *l, const folder_item *it,
  * has what one of several writes. */
 static bool is_short(const counts *own, const counts *other, size_t k)
 {
-    bool ranks = own->alone == 1 && fits(&kinds[k], "rng_state_0.pth");
+    bool ranks = own->numbered == 1 && fits(&kinds[k], "rng_state_0.pth");
     for (size_t i = 0; i < KINDS; i++)
         ranks = ranks || (i != k && !kinds[i].shown && other->files[i] > 0 && own->files[i] == other->files[i]);
     return kinds[k].counts && kinds[k].shown && ranks && own->files[k] < other->files[k];

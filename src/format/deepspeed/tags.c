@@ -269,7 +269,7 @@ static ckpt_status choose(ckpt__ds *d, const top *t, char *below, ckpt_error *er
     else
         status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step",
                      "give the folder that you mean, or write its name into latest",
-                     "there is no file latest, which DeepSpeed writes last: %.*s is read%.*s", best, "", err);
+                     "latest is missing. DeepSpeed writes it last. %.*s is read%.*s", best, "", err);
     snprintf(below, TAG_MAX + 2, "%s", best);
     if (status == CKPT_OK && later)
         status = say_passed(d, t, number, err);

@@ -36,15 +36,13 @@ START_TEST(each_length_and_alignment)
         for (size_t n = 0; n < 420; n += n < 200 ? 1 : 13) {
             size_t skip = (at * 7 + n) % 67;
             memset(to, GAP, SIZE);
-            ckpt__copy_stream(to + at, from + skip, n);
-            compare(to, at, from + skip, n);
-            memset(to, GAP, SIZE);
             ckpt__copy_stream_part(to + at, from + skip, n);
             ckpt__copy_stream_end();
             compare(to, at, from + skip, n);
             memset(to, GAP, SIZE);
             uint32_t crc = n ? (uint32_t)crc32_z(5, from + skip, n) : 5;
-            ck_assert_uint_eq(ckpt__crc32_copy(5, to + at, from + skip, n), crc);
+            ck_assert_uint_eq(ckpt__crc32_copy_part(5, to + at, from + skip, n, true), crc);
+            ckpt__copy_stream_end();
             compare(to, at, from + skip, n);
             memset(to, GAP, SIZE);
             ck_assert_uint_eq(ckpt__crc32_copy_part(5, to + at, from + skip, n, false), crc);
@@ -69,7 +67,7 @@ START_TEST(nothing_is_read_past_the_end)
         for (int way = 0; way < 4; way++) {
             memset(to, 0, n);
             if (way == 0)
-                ckpt__copy_stream(to, from, n);
+                ckpt__copy_stream_part(to, from, n);
             else if (way == 1)
                 ckpt__copy_ahead(to, from, n, 2048);
             else
@@ -91,13 +89,15 @@ START_TEST(a_crc_of_many_pieces)
     fill(from, n);
     const uint32_t crc = (uint32_t)crc32_z(0, from, n);
     ck_assert_uint_eq(ckpt__crc32(0, from, n), crc);
-    ck_assert_uint_eq(ckpt__crc32_copy(0, to + 1, from, n), crc);
+    ck_assert_uint_eq(ckpt__crc32_copy_part(0, to + 1, from, n, true), crc);
+    ckpt__copy_stream_end();
     ck_assert(memcmp(from, to + 1, n) == 0);
     memset(to, 0, n + 1);
     ck_assert_uint_eq(ckpt__crc32_copy_part(0, to + 1, from, n, false), crc);
     ck_assert(memcmp(from, to + 1, n) == 0);
     memset(to, 0, n + 1);
-    ckpt__copy_stream(to + 1, from, n);
+    ckpt__copy_stream_part(to + 1, from, n);
+    ckpt__copy_stream_end();
     ck_assert(memcmp(from, to + 1, n) == 0);
     free(from);
     free(to);
@@ -106,8 +106,11 @@ END_TEST
 
 START_TEST(no_bytes_and_no_memory)
 {
-    ckpt__copy_stream(NULL, NULL, 0);
-    ck_assert_uint_eq(ckpt__crc32_copy(9, NULL, NULL, 0), 9);
+    ckpt__copy_stream_part(NULL, NULL, 0);
+    ckpt__copy_ahead(NULL, NULL, 0, 0);
+    ck_assert_uint_eq(ckpt__crc32_copy_part(9, NULL, NULL, 0, true), 9);
+    ck_assert_uint_eq(ckpt__crc32_copy_part(9, NULL, NULL, 0, false), 9);
+    ck_assert_uint_eq(ckpt__crc32(9, NULL, 0), 9);
 }
 END_TEST
 
