@@ -12,6 +12,7 @@
 #include <ckpt/error.h>
 #include <ckpt/map.h>
 #include <ckpt/progress.h>
+#include <ckpt/summary.h>
 #include <ckpt/reader.h>
 #include <ckpt/report.h>
 #include <ckpt/summary.h>
@@ -71,6 +72,8 @@ typedef struct ckpt_doctor_options {
     /* "dp=2,tp=2": how the ranks that resume divide the work, slowest axis first; NULL: not said. Axes: dp (or dp_replicate, dp_shard,
      * fsdp), tp, pp, ep, cp, sp. Their product is the world's size. */
     const char *mesh;
+    /* What ckpt_summarize said of the same reader, the caller's; NULL: what is needed of it is found anew. It saves that time. */
+    const ckpt_summary *summary;
 } ckpt_doctor_options;
 #define CKPT_DOCTOR_OPTIONS_INIT CKPT_SIZED(ckpt_doctor_options)
 

@@ -1,7 +1,35 @@
 /* anatomy/producer_match.c - signs and paths of the table of producers. */
 #include "anatomy/producer.h"
 
-enum { KEY_MAX = 120 };
+enum { KEY_MAX = 120, FEW = 64 };
+
+/* Which keys a dict cannot have: for each first byte a bit for each length of its keys, 63 for all that are longer. A row asks for a
+ * hundred keys, and a root may have as many entries as a model has tensors. */
+typedef struct sieve {
+    const ckpt_value *of; /* NULL: everything is looked up */
+    uint64_t lengths[256];
+} sieve;
+
+static uint64_t length_bit(size_t n)
+{
+    return UINT64_C(1) << (n < 63 ? n : 63);
+}
+
+static void fill_sieve(sieve *s, const ckpt_value *root)
+{
+    *s = (sieve){.of = root && root->kind == CKPT_V_DICT && root->entry_count > FEW ? root : NULL};
+    for (size_t i = 0; s->of && i < root->entry_count; i++) {
+        ckpt_str key = root->entries[i].key->text;
+        if (key.data)
+            s->lengths[key.size ? (unsigned char)key.data[0] : 0] |= length_bit(key.size);
+    }
+}
+
+/* key has n bytes, and a NUL behind them. */
+static bool may_have(const sieve *s, const ckpt_value *at, const char *key, size_t n)
+{
+    return !s || s->of != at || s->lengths[(unsigned char)key[0]] & length_bit(n);
+}
 
 /* ---- paths */
 
@@ -33,7 +61,8 @@ static void add_name(ckpt__buf *name, const char *key, size_t size)
 }
 
 /* One key down, without '*'; `path` is moved behind it. */
-static const ckpt_value *step_down(const ckpt_value *at, const char **path, const char *end, ckpt__buf *name)
+static const ckpt_value *step_down(const sieve *s, const ckpt_value *at, const char **path, const char *end,
+                                   ckpt__buf *name)
 {
     char key[KEY_MAX];
     const char *slash = memchr(*path, '/', (size_t)(end - *path));
@@ -43,17 +72,19 @@ static const ckpt_value *step_down(const ckpt_value *at, const char **path, cons
     memcpy(key, *path, n);
     key[n] = '\0';
     *path = slash ? slash + 1 : end;
-    const ckpt_value *next =
-        at->kind == CKPT_V_LIST || at->kind == CKPT_V_TUPLE ? item_at(at, key) : ckpt_value_get(at, key);
+    const ckpt_value *next = at->kind == CKPT_V_LIST || at->kind == CKPT_V_TUPLE ? item_at(at, key)
+                             : may_have(s, at, key, n)                           ? ckpt_value_get(at, key)
+                                                                                 : NULL;
     if (next)
         add_name(name, key, n);
     return next;
 }
 
-static const ckpt_value *follow(const ckpt_value *at, const char *path, const char *end, ckpt__buf *name)
+static const ckpt_value *follow(const sieve *s, const ckpt_value *at, const char *path, const char *end,
+                                ckpt__buf *name)
 {
     while (at && path < end)
-        at = step_down(at, &path, end, name);
+        at = step_down(s, at, &path, end, name);
     return at && at->kind != CKPT_V_NONE ? at : NULL;
 }
 
@@ -64,15 +95,16 @@ static const ckpt_value *dict_of(const ckpt_value *v)
 }
 
 /* A path with at most one '*'. */
-static const ckpt_value *find(const ckpt_value *root, const char *path, const char *end, ckpt__buf *name)
+static const ckpt_value *find(const sieve *s, const ckpt_value *root, const char *path, const char *end,
+                              ckpt__buf *name)
 {
     const char *star = memchr(path, '*', (size_t)(end - path));
     if (!root || !star)
-        return follow(root, path, end, name);
+        return follow(s, root, path, end, name);
     const char *key = star;
     while (key > path && key[-1] != '/')
         key--;
-    const ckpt_value *above = follow(root, path, key > path ? key - 1 : path, name);
+    const ckpt_value *above = follow(s, root, path, key > path ? key - 1 : path, name);
     size_t named = name ? name->size : 0, n = (size_t)(star - key);
     const char *rest = star + 1 < end ? star + 2 : end;
     for (size_t i = 0; above && i < dict_of(above)->entry_count; i++) {
@@ -81,7 +113,7 @@ static const ckpt_value *find(const ckpt_value *root, const char *path, const ch
         if (own.size < n || memcmp(own.data, key, n) != 0)
             continue;
         add_name(name, own.data, own.size);
-        const ckpt_value *v = follow(e->value, rest, end, name);
+        const ckpt_value *v = follow(s, e->value, rest, end, name);
         if (v)
             return v;
         if (name && !name->failed)
@@ -117,12 +149,13 @@ static bool is_value(const ckpt_value *v, const char *text, size_t n)
 }
 
 /* One sign; its value where it holds. */
-static const ckpt_value *sign_holds(const ckpt_value *root, const char *sign, const char *end, ckpt__buf *name)
+static const ckpt_value *sign_holds(const sieve *s, const ckpt_value *root, const char *sign, const char *end,
+                                    ckpt__buf *name)
 {
     const char *mark = sign;
     while (mark < end && *mark != ':' && *mark != '=' && (*mark != '@' || mark == sign || mark[-1] == '/'))
         mark++; /* a key may begin with '@': an attribute of HDF5 */
-    const ckpt_value *v = find(root, sign, mark, name);
+    const ckpt_value *v = find(s, root, sign, mark, name);
     size_t n = mark < end ? (size_t)(end - mark - 1) : 0;
     if (!v || mark == end)
         return v;
@@ -133,8 +166,8 @@ static const ckpt_value *sign_holds(const ckpt_value *root, const char *sign, co
     return holds ? v : NULL;
 }
 
-const ckpt_value *ckpt__producer_find(const ckpt_value *root, const char *alternatives, ckpt__buf *name,
-                                      const char **word, size_t *size)
+static const ckpt_value *find_any(const sieve *s, const ckpt_value *root, const char *alternatives, ckpt__buf *name,
+                                  const char **word, size_t *size)
 {
     *word = NULL;
     *size = 0;
@@ -142,7 +175,7 @@ const ckpt_value *ckpt__producer_find(const ckpt_value *root, const char *altern
         const char *end = at + strcspn(at, "|"), *arrow = memchr(at, '>', (size_t)(end - at));
         if (name && !name->failed)
             name->size = 0;
-        const ckpt_value *v = sign_holds(root, at, arrow ? arrow : end, name);
+        const ckpt_value *v = sign_holds(s, root, at, arrow ? arrow : end, name);
         if (v) {
             *word = arrow ? arrow + 1 : NULL;
             *size = arrow ? (size_t)(end - arrow - 1) : 0;
@@ -153,11 +186,22 @@ const ckpt_value *ckpt__producer_find(const ckpt_value *root, const char *altern
     return NULL;
 }
 
-bool ckpt__producer_fits(const ckpt_value *root, const char *alternatives)
+const ckpt_value *ckpt__producer_find(const ckpt_value *root, const char *alternatives, ckpt__buf *name,
+                                      const char **word, size_t *size)
+{
+    return find_any(NULL, root, alternatives, name, word, size);
+}
+
+static bool fits(const sieve *s, const ckpt_value *root, const char *alternatives)
 {
     const char *word;
     size_t size;
-    return ckpt__producer_find(root, alternatives, NULL, &word, &size) != NULL;
+    return find_any(s, root, alternatives, NULL, &word, &size) != NULL;
+}
+
+bool ckpt__producer_fits(const ckpt_value *root, const char *alternatives)
+{
+    return fits(NULL, root, alternatives);
 }
 
 /* ---- rows */
@@ -172,14 +216,16 @@ static bool has_only(const ckpt_value *root, const char *words)
 
 const ckpt__producer *ckpt__producer_of_root(const ckpt_value *root)
 {
+    sieve s;
     if (!root || root->kind != CKPT_V_DICT)
         return NULL;
+    fill_sieve(&s, root);
     for (size_t i = 0; i < ckpt__producer_row_count; i++) {
         const ckpt__producer_row *row = &ckpt__producer_rows[i];
         bool all = !row->format;
         for (size_t k = 0; all && k < sizeof row->signs / sizeof *row->signs && row->signs[k]; k++)
-            all = ckpt__producer_fits(root, row->signs[k]);
-        if (all && !ckpt__producer_fits(root, row->none) && (!row->only || has_only(root, row->only)))
+            all = fits(&s, root, row->signs[k]);
+        if (all && !fits(&s, root, row->none) && (!row->only || has_only(root, row->only)))
             return &row->producer;
     }
     return NULL;

@@ -514,6 +514,9 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
     result->loader = p->loader->loader;
     p->schedule_last = -1;
     p->summary.struct_size = sizeof p->summary;
+    p->asked_summary = p->summed = options->summary != NULL;
+    if (options->summary)
+        CKPT__TAKE_ANSWER(ckpt_summary, &p->summary, options->summary);
     p->inner = p->index;
     p->path = reader->path;
     p->arena = ckpt__arena_new(0);
@@ -532,7 +535,8 @@ ckpt_status ckpt__doctor_admit(ckpt__examination *p, const ckpt_reader *reader, 
 void ckpt__doctor_discharge(ckpt__examination *p)
 {
     ckpt_report_free(p->canon_report);
-    ckpt_summary_clear(&p->summary);
+    if (!p->options || !p->options->summary)
+        ckpt_summary_clear(&p->summary);
     ckpt__placement_free(&p->places);
     ckpt__canon_free(p->canon);
     if (p->anatomy)
@@ -559,6 +563,8 @@ ckpt_status ckpt_doctor(const ckpt_reader *reader, const ckpt_doctor_options *op
     ckpt_status status = CKPT__CHECK_ANSWER(ckpt_doctor_result, result, err);
     if (status == CKPT_OK)
         status = CKPT__TAKE_OPTIONS(ckpt_doctor_options, &own, options, err);
+    if (status == CKPT_OK && own.summary)
+        status = CKPT__CHECK_ANSWER(ckpt_summary, own.summary, err);
     if (status == CKPT_OK)
         status = ckpt__canon_check_names(own.param_names, own.param_name_count, reader->path, err);
     if (status == CKPT_OK)

@@ -462,7 +462,7 @@ typedef struct ckpt__examination {
     bool inside_job;            /* and the loader is a program of that: job.c */
     ckpt__mesh_asked mesh;      /* options->mesh; world 0: neither it nor options->world was said */
     ckpt_report *canon_report;  /* owned: what canonical names and placement said */
-    ckpt_summary summary;       /* owned: what `show` says; ckpt__doctor_summary gives it */
+    ckpt_summary summary;       /* what `show` says; ckpt__doctor_summary gives it; owned, but for options->summary */
     bool asked_summary, summed; /* it was asked for; and there is one */
     ckpt_error *err;            /* the caller's; NULL: not wanted */
 } ckpt__examination;

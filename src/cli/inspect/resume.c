@@ -142,8 +142,10 @@ bool show_is_directory(const char *path)
 void show_ask_doctor(show_picture *p)
 {
     ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+    ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+    options.summary = &p->summary;
     p->doctor = ckpt_report_new();
-    if (p->doctor && ckpt_doctor(p->reader, NULL, &result, p->doctor, NULL) < 0)
+    if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
         ckpt_report_clear(p->doctor);
     ckpt_doctor_result_clear(&result);
 }

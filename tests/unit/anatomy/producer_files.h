@@ -166,4 +166,39 @@ static inline void write_spec(const char *path, const char *spec)
     ck_assert_str_eq(end, "");
     write_torch(path, t);
 }
+
+/* The rows of torch files, each key looked up by itself. `only` is a row's matter and not looked at. */
+static inline const ckpt__producer *look_up_each(const ckpt_value *root)
+{
+    for (size_t i = 0; i < ckpt__producer_row_count; i++) {
+        const ckpt__producer_row *row = &ckpt__producer_rows[i];
+        bool all = !row->format && !row->only;
+        for (size_t k = 0; all && k < sizeof row->signs / sizeof *row->signs && row->signs[k]; k++)
+            all = ckpt__producer_fits(root, row->signs[k]);
+        if (all && !ckpt__producer_fits(root, row->none))
+            return &row->producer;
+    }
+    return NULL;
+}
+
+/* A dict with 100 keys more, of 0 to 99 bytes; its arrays are the test's, and static. */
+static inline ckpt_value with_many_keys(const ckpt_value *dict)
+{
+    enum { MORE = 100, OWN = 100 };
+    static char name[MORE + 1];
+    static ckpt_value keys[MORE], value = {.kind = CKPT_V_INT, .integer = 1};
+    static ckpt_entry entries[MORE + OWN];
+    ck_assert_uint_le(dict->entry_count, OWN);
+    memset(name, 'z', MORE);
+    for (size_t i = 0; i < MORE; i++) {
+        keys[i] = (ckpt_value){.kind = CKPT_V_STR, .text = {name + MORE - i, i}};
+        entries[i] = (ckpt_entry){&keys[i], &value};
+    }
+    for (size_t i = 0; i < dict->entry_count; i++)
+        entries[MORE + i] = dict->entries[i];
+    ckpt_value more = *dict;
+    more.entries = entries;
+    more.entry_count = MORE + dict->entry_count;
+    return more;
+}
 #endif

@@ -215,6 +215,48 @@ START_TEST(summary)
 }
 END_TEST
 
+/* What ckpt_summarize said of the same reader is taken as it is. */
+START_TEST(by_a_summary)
+{
+    static const char *const files[] = {"fused-step-cpu.pt", "plain.pt", "weights.safetensors", "values.pt"};
+    ckpt_report *alone = ckpt_report_new(), *given = ckpt_report_new();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        ckpt_reader *reader = NULL;
+        ckpt_summary s = CKPT_SUMMARY_INIT;
+        ckpt_doctor_options options = CKPT_DOCTOR_OPTIONS_INIT;
+        ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
+        ck_assert_int_eq(ckpt_reader_open(fixture(files[i]), NULL, &reader, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_doctor(reader, &options, &result, alone, &err), CKPT_OK);
+        const ckpt_outcome outcome = result.outcome;
+        options.summary = &s;
+        ck_assert_int_eq(ckpt_doctor(reader, &options, &result, given, &err), CKPT_OK);
+        ck_assert_int_eq(result.outcome, outcome);
+        ck_assert_uint_eq(ckpt_report_count(given), ckpt_report_count(alone));
+        for (size_t k = 0; k < ckpt_report_count(alone); k++) {
+            ck_assert_str_eq(ckpt_report_get(given, k)->code, ckpt_report_get(alone, k)->code);
+            ck_assert_str_eq(ckpt_report_get(given, k)->message, ckpt_report_get(alone, k)->message);
+            ck_assert_pstr_eq(ckpt_report_get(given, k)->fix, ckpt_report_get(alone, k)->fix);
+        }
+        const ckpt_str resume = s.resume;
+        s.resume = ckpt__s("load_it_so(\"{path}\")"); /* the fix of a file of weights alone has it */
+        ck_assert_int_eq(ckpt_doctor(reader, &options, &result, given, &err), CKPT_OK);
+        const ckpt_finding *weights = ckpt_report_find(given, "weights-only", NULL);
+        ck_assert_int_eq(weights != NULL, i == 2);
+        ck_assert_msg(!weights || strstr(weights->message, "load_it_so("), "%s", weights->message);
+        s.resume = resume;
+        s.struct_size = 8;
+        ck_assert_int_eq(ckpt_doctor(reader, &options, &result, given, &err), CKPT_E_ARGUMENT);
+        s.struct_size = sizeof s;
+        ckpt_doctor_result_clear(&result);
+        ckpt_summary_clear(&s);
+        ckpt_reader_close(reader);
+    }
+    ckpt_report_free(alone);
+    ckpt_report_free(given);
+}
+END_TEST
+
 static const ckpt_canonical *named(const ckpt_reader *reader, const ckpt_naming *naming, const char *name)
 {
     size_t i;
@@ -329,6 +371,7 @@ int main(void)
     tcase_add_test(t, flags_after_the_load);
     tcase_add_test(t, fix_is_quoted);
     tcase_add_test(t, summary);
+    tcase_add_test(t, by_a_summary);
     tcase_add_test(t, naming);
     tcase_add_test(t, declared_names_are_kept);
     tcase_add_test(t, many_optimizers);
