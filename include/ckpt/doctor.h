@@ -12,7 +12,6 @@
 #include <ckpt/error.h>
 #include <ckpt/map.h>
 #include <ckpt/progress.h>
-#include <ckpt/summary.h>
 #include <ckpt/reader.h>
 #include <ckpt/report.h>
 #include <ckpt/summary.h>
