@@ -49,7 +49,7 @@ ask 0 --json run && json '^ "kind": "directory",$' && json '^ "producer": "Light
     json '^  {"name": "epoch=9-step=40.ckpt", .*"step": null, .*"complete": false, "why": "begins as a zip' &&
     [ "$(sed -n 's/^ "nbytes": \([0-9]*\),$/\1/p' out)" = "$(cat run/*.ckpt | wc -c)" ]
 check "the same as JSON"
-for command in list tree verify; do
+for command in list tree stats; do
     ask 2 $command run && grep -q 'several checkpoints, such as .*: give one of them' err
     check "$command names two of them"
 done
@@ -85,8 +85,10 @@ put "$data/peers/accelerate" project/checkpoints/checkpoint_0 "2 hours"
 put "$data/peers/accelerate" project/checkpoints/checkpoint_1 "1 hour"
 ask 0 project && order "checkpoints/checkpoint_0 checkpoints/checkpoint_1"
 check "a project's folder for its checkpoints is looked into"
-ask 2 verify project && grep -q 'folder checkpoints' err
+ask 2 list project && grep -q 'folder checkpoints' err
 check "and others are told where they are"
+ask 0 verify project && grep -q '^2 checkpoints: 2 ok$' out && grep -q '^project/checkpoints/checkpoint_0: ok,' out
+check "and verify reads them"
 
 # What a kill leaves: files that are whole, and fewer of them.
 mkdir -p killed
@@ -198,8 +200,8 @@ ask 0 titan && grep -q '^step-3 .* complete$' out && grep -q '^step-5 .* complet
 check "another program's step-N is a checkpoint like any other"
 ask 0 --json titan && grep '"name": "step-3"' out | grep -q '"format": "dcp"'
 check "and has a name"
-ask 2 verify titan && ! grep -q DAMAGED out err
-check "of which verify says nothing"
+ask 0 verify titan && grep -q '^2 checkpoints: 2 ok$' out
+check "of which verify says nothing else"
 
 cp -r "$data/dcp/ranks" ranks && chmod -R u+w ranks && rm ranks/__1.metadata
 ask 1 list ranks && grep -q 'model' out && grep -q '^error  *rank-missing: __1.metadata: the list of rank 1' err

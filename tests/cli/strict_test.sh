@@ -35,6 +35,8 @@ checksum list
 pieces list
 from show list tree verify doctor extract stats diff
 quiet -
+ndjson -
+verbose verify doctor
 output extract
 raw extract
 force extract

@@ -139,7 +139,6 @@ static void doctor_text(const command_line *o, const ckpt_doctor_result *r, cons
                                             "it loads, and fails at the first optimizer step; ",
                                             "it loads, and holds nothing to resume; "};
     const cli *c = &o->cli;
-    cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
     bool bad = r->outcome == CKPT_OUTCOME_FAILS_AT_LOAD || r->outcome == CKPT_OUTCOME_FAILS_AT_STEP;
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s ", cli_style(c, bad ? "red" : "bold"), ckpt_outcome_name(r->outcome), cli_style(c, "off"));
@@ -160,6 +159,7 @@ static void doctor_text(const command_line *o, const ckpt_doctor_result *r, cons
              safe, kind, job, bytes);
     cli_put_wrapped(stdout, tail,
                     cli_width(o->paths[0], strlen(o->paths[0])) + 3 + strlen(ckpt_outcome_name(r->outcome)), 4);
+    cli_text_by_severity(c, stdout, report, NULL);
 }
 
 /* What the answer was, to people or as JSON; a snippet stands alone on standard output, so that it can be redirected. */

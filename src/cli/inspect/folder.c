@@ -541,6 +541,22 @@ static int folder_report(const folder_list *l, const folder_item *last, const ch
     return report_list_page(l->o, &page);
 }
 
+bool folder_members(const command_line *o, const char *path, path_list *out)
+{
+    folder_list l;
+    command_line one = *o;
+    char *paths[] = {(char *)(uintptr_t)path, NULL};
+    one.paths = paths;
+    look(&l, &one, NULL);
+    bool ok = !l.no_memory;
+    for (size_t i = 0; ok && i < l.count; i++)
+        ok = path_list_add(out, l.items[i].path);
+    if (l.passed)
+        cli_warn(&o->cli, "%s: %zu more are not looked at: the limit is %d", path, l.passed, ENTRIES_MAX);
+    free_list(&l);
+    return ok;
+}
+
 int folder_show(const command_line *o)
 {
     folder_list l;

@@ -3,6 +3,7 @@
 #ifndef CKPT_CLI_INSPECT_FOLDER_H
 #define CKPT_CLI_INSPECT_FOLDER_H
 #include "cli/inspect/inspect.h"
+#include "cli/inspect/many.h"
 #include "cli/out/checkpoints.h"
 
 /* One checkpoint of a folder, as its metadata shows it. It keeps copies, for the reader of one is closed before the
@@ -41,6 +42,11 @@ void folder_judge(folder_list *l);
 void folder_judge_beside(folder_list *l, size_t i);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
+/* Adds the PATHs of the checkpoints that the folder holds, oldest first, but not those of its parts. False: no memory. */
+bool folder_members(const command_line *o, const char *path, path_list *out);
+/* A directory that is no checkpoint, unlike one whose files break a rule: what format/folder/names.c says of it, and not of a file
+ * in it (an empty shard). err: of ckpt_reader_open for it. */
+bool folder_is_refused(const char *path, const ckpt_error *err);
 /* What was read of a directory is a file without a tensor, and the checkpoints are in folders beside it. */
 bool folder_is_none_itself(const command_line *o, const ckpt_reader *reader);
 /* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the

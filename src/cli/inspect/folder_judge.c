@@ -66,3 +66,12 @@ void folder_judge(folder_list *l)
         folder_keep_text(it->why, sizeof it->why, why, strlen(why));
     }
 }
+
+bool folder_is_refused(const char *path, const ckpt_error *err)
+{
+    size_t n = strlen(path);
+    bool of_file = strncmp(err->object, path, n) == 0 && err->object[n] == '/' && err->object[n + 1];
+    return !of_file && err->status == CKPT_E_FORMAT &&
+           (strncmp(err->message, "not a checkpoint", 16) == 0 ||
+            strncmp(err->message, "it holds several checkpoints", 28) == 0);
+}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "cli/inspect/many.h"
 #include "cli/inspect/run.h"
 #include "cli/out/options.h"
 
@@ -20,6 +21,10 @@ static const struct command {
     [COMMAND_STATS] = {inspect_stats, 1, NULL},         [COMMAND_DIFF] = {inspect_diff, 2, NULL},
     [COMMAND_SCAN] = {inspect_scan, 1, NULL},
 };
+
+enum {
+    SEVERAL = COMMAND(VERIFY) | COMMAND(DOCTOR) | COMMAND(SCAN) | COMMAND(SHOW)
+}; /* those that take several PATHs */
 
 /* COMMAND_x; COMMAND_COUNT: it is none. */
 static size_t command_named(const char *name)
@@ -109,7 +114,7 @@ static int take_paths(command_line *o, size_t command)
         return cli_usage(c, "extract: missing operand: NAME (extract PATH NAME -o FILE)");
     if (command == COMMAND_DIFF && o->path_count < 2)
         return cli_usage(c, "diff: missing operand: A and B are two PATHs");
-    if (o->path_count > paths && !o->one)
+    if (o->path_count > paths && !o->one && !(o->command & SEVERAL))
         return cli_usage(c, "%s takes %s; unexpected argument '%s'", command_table[command].name,
                          command == COMMAND_EXTRACT ? "one PATH and one NAME"
                          : paths == 2               ? "two PATHs"
@@ -121,6 +126,40 @@ static int take_paths(command_line *o, size_t command)
     }
     o->name = o->paths[o->path_count - 1];
     return name_paths(o, command) ? -1 : cli_fail(c, "no-memory", "out of memory");
+}
+
+static int answer(const command_line *o, size_t command)
+{
+    run_view view;
+    if (command == COMMAND_SCAN) /* all files, whatever they are */
+        return inspect_scan(o);
+    int status = run_view_open(o, &view);
+    if (status == CLI_YES)
+        status = options_refuse_of_run(o);
+    else if (status < 0)
+        status = answer_for_run(&view, command);
+    else
+        return status;
+    run_view_close(&view);
+    return status < 0 ? commands[command].run(o) : status;
+}
+
+/* Of one PATH, or of each of several, which a folder may hold. */
+static int answer_each(const command_line *o, size_t command)
+{
+    path_list paths;
+    int status;
+    if (!many_expand(o, &paths))
+        status = cli_fail(&o->cli, "no-memory", "out of memory");
+    else if (paths.count == 1 && o->path_count == 1 && !o->cli.ndjson)
+        status = answer(o, command);
+    else if (o->report || o->snippet)
+        status = cli_usage(&o->cli, "--%s is for one checkpoint, and these are %zu", o->report ? "report" : "snippet",
+                           paths.count);
+    else
+        status = many_answer(o, command, &paths, answer);
+    path_list_free(&paths);
+    return status;
 }
 
 static int run(command_line *o, int argc, char **argv)
@@ -140,18 +179,9 @@ static int run(command_line *o, int argc, char **argv)
     o->cli.leave_damaged = command == COMMAND_LIST || (command == COMMAND_DOCTOR && !reads_all);
     if (!cli_selection_check(&o->cli))
         return CLI_NO_ANSWER;
-    if (command == COMMAND_SCAN) /* all files, whatever they are */
-        return inspect_scan(o);
-    run_view view;
-    status = run_view_open(o, &view);
-    if (status == CLI_YES)
-        status = options_refuse_of_run(o);
-    else if (status < 0)
-        status = answer_for_run(&view, command);
-    else
-        return status;
-    run_view_close(&view);
-    return status < 0 ? commands[command].run(o) : status;
+    if (o->command & SEVERAL && !o->one)
+        return answer_each(o, command);
+    return o->cli.ndjson ? many_one_line(o, command, answer) : answer(o, command);
 }
 
 int main(int argc, char **argv)

@@ -305,14 +305,10 @@ static void doctor_text(const walk *w)
     const run_view *v = w->v;
     const cli *c = &v->o->cli;
     const ckpt_run_entry *from = taken(w);
-    for (size_t i = 0; i < v->count && !c->quiet; i++)
-        put_candidate(w, i);
-    cli_text_findings(c, stdout, w->report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
-    cli_text_findings(c, stdout, ckpt_run_list_findings(v->list), c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE,
-                      "incomplete-step");
     cli_put(stdout, v->path, strlen(v->path));
     if (v->count == 0) {
         puts(": nothing to resume: nothing was saved yet");
+        cli_text_by_severity(c, stdout, ckpt_run_list_findings(v->list), NULL);
         return;
     }
     printf(": %s%s%s", cli_style(c, from && w->end == 0 ? "bold" : "red"), outcome_of(w), cli_style(c, "off"));
@@ -324,6 +320,10 @@ static void doctor_text(const walk *w)
         printf(" (%s)\n", ckpt_run_list_entry(v->list, w->end)->name);
     if (from && !c->quiet)
         run_put_resume(v, from);
+    for (size_t i = 0; i < v->count && !c->quiet; i++)
+        put_candidate(w, i);
+    cli_text_by_severity(c, stdout, w->report, NULL);
+    cli_text_by_severity(c, stdout, ckpt_run_list_findings(v->list), "incomplete-step");
 }
 
 /* ---- --snippet and --report */

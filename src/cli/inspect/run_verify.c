@@ -111,7 +111,7 @@ static void put_findings(const run_view *v, const verdict *d)
             cli_put(stdout, parts->items[i].path, strlen(parts->items[i].path));
             puts(":");
         }
-        cli_text_findings(c, stdout, d->check.reports[i], c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
+        cli_text_by_severity(c, stdout, d->check.reports[i], NULL);
     }
 }
 

@@ -135,13 +135,14 @@ static void scan_text(const command_line *o, const ckpt_scan *scan, const ckpt_r
     ckpt_reader_close(part);
     if (!c->quiet) {
         text_names(c, scan, CKPT_DANGER_UNKNOWN);
-        text_names(c, scan, CKPT_DANGER_HARMLESS);
+        if (!o->many)
+            text_names(c, scan, CKPT_DANGER_HARMLESS);
     }
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s (%s file%s, %s pickle%s)\n", cli_style(c, verdict == CKPT_DANGER_DANGEROUS ? "red" : "bold"),
            ckpt_verdict_name(verdict), cli_style(c, "off"), cli_count(a, files), files == 1 ? "" : "s",
            cli_count(b, pickles), pickles == 1 ? "" : "s");
-    if (!c->quiet)
+    if (!c->quiet && !o->many)
         puts(pickles || verdict != CKPT_DANGER_HARMLESS ? sentences[verdict] : "no pickle was found in it");
 }
 

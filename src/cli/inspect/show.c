@@ -48,17 +48,6 @@ static bool count_tensors(show_picture *p)
     return ok;
 }
 
-/* A directory that is no checkpoint, unlike one whose files break a rule: what format/folder/names.c says of it, and not of a file
- * in it (an empty shard). */
-static bool is_none_itself(const char *path, const ckpt_error *err)
-{
-    size_t n = strlen(path);
-    bool of_file = strncmp(err->object, path, n) == 0 && err->object[n] == '/' && err->object[n + 1];
-    return !of_file && err->status == CKPT_E_FORMAT &&
-           (strncmp(err->message, "not a checkpoint", 16) == 0 ||
-            strncmp(err->message, "it holds several checkpoints", 28) == 0);
-}
-
 int inspect_show(const command_line *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -74,7 +63,7 @@ int inspect_show(const command_line *o)
                                    .also_count = (size_t)o->cli.also_count};
     ckpt_reader *reader = NULL;
     if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {
-        bool may_hold = p.directory && !o->cli.from && !o->one && is_none_itself(p.path, &err);
+        bool may_hold = p.directory && !o->cli.from && !o->one && folder_is_refused(p.path, &err);
         int listed = may_hold ? folder_show(o) : -1;
         return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
     }

@@ -47,9 +47,10 @@ static void verify_text(const command_line *o, const ckpt_verify_result *r, cons
 {
     const cli *c = &o->cli;
     char size[CLI_SIZE_MAX], bytes[CLI_SIZE_MAX], without[CLI_SIZE_MAX];
-    cli_text_findings(c, stdout, report, c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_NOTE, NULL);
-    if (c->quiet)
+    if (c->quiet && (r->ok || !o->many)) {
+        cli_text_by_severity(c, stdout, report, NULL);
         return;
+    }
     const char *path = o->paths[0], *word = r->ok ? "ok" : only_refused(report) ? "REFUSED BY TORCH" : "DAMAGED";
     char tail[300], more[80] = "";
     if (r->unprotected_bytes > 0)
@@ -60,6 +61,7 @@ static void verify_text(const command_line *o, const ckpt_verify_result *r, cons
     cli_put(stdout, path, strlen(path));
     printf(": %s%s%s", cli_style(c, r->ok ? "bold" : "red"), word, cli_style(c, "off"));
     cli_put_wrapped(stdout, tail, cli_width(path, strlen(path)) + 2 + strlen(word), 4);
+    cli_text_by_severity(c, stdout, report, NULL);
 }
 
 int inspect_verify(const command_line *o)

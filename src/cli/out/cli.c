@@ -49,7 +49,8 @@ void cli_init(cli *c, const char *program, int argc, char **argv)
     c->colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t n = strlen(argv[i]); /* getopt takes --js as well */
-        if (n > 2 && n <= 6 && strncmp(argv[i], "--json", n) == 0)
+        if ((n > 2 && n <= 6 && strncmp(argv[i], "--json", n) == 0) ||
+            (n > 3 && n <= 8 && strncmp(argv[i], "--ndjson", n) == 0))
             c->json = true;
     }
 }

@@ -29,6 +29,8 @@ bool cli_list_add(cli_list *list, const char *item);
 typedef struct cli {
     const char *program; /* "ckpt-inspect" */
     bool json, quiet, checksum;
+    bool ndjson;        /* with json: a line for each document */
+    bool verbose;       /* -v: the notes too */
     bool colour;        /* stdout is a terminal and NO_COLOR is not set */
     const char *from;   /* --from; NULL: told from the content */
     bool leave_damaged; /* a file that its loader does not need is left out where it is damaged */
@@ -116,6 +118,8 @@ void cli_json_findings(json_out *j, const ckpt_report *a, const ckpt_report *b, 
 /* except: a code that is passed over; NULL: none. Of warnings and notes of one code twenty are shown, the rest is
  * counted. */
 void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except);
+/* Errors, then warnings, then with --verbose the notes and else how many there are; with --quiet errors alone. */
+void cli_text_by_severity(const cli *c, FILE *out, const ckpt_report *report, const char *except);
 /* The first finding of that code, where there is one; nothing with --quiet. report may be NULL. */
 void cli_text_code(const cli *c, FILE *out, const ckpt_report *report, const char *code);
 void cli_json_value(json_out *j, const char *key, const ckpt_value *v); /* a scalar or a short list; else its kind */

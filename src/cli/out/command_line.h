@@ -34,6 +34,7 @@ typedef struct command_line {
     unsigned command;      /* COMMAND(x) */
     const char *given[96]; /* per row of the table: the value, "" of a flag; NULL: not given */
     bool one;              /* --one: all PATHs are one checkpoint (cli.also) */
+    bool many;             /* this PATH is one of several */
     bool force;            /* replace the file */
     const char *map_location, *optimizer, *param_names, *assume_order, *mesh;
     option_value world;

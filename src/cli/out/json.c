@@ -146,11 +146,22 @@ void json_init(json_out *j, FILE *file)
     *j = (json_out){file, 0, true, false};
 }
 
+static FILE *documents;   /* NULL: standard output */
+static const char *about; /* NULL: none is said */
+
+void json_documents_to(FILE *file, const char *path)
+{
+    documents = file;
+    about = path;
+}
+
 void json_document(json_out *j)
 {
-    json_init(j, stdout);
+    json_init(j, documents ? documents : stdout);
     json_object(j, NULL);
     json_int(j, "ckpt", 1);
+    if (about)
+        json_bytes(j, "path", about, strlen(about));
 }
 
 static void open_container(json_out *j, char bracket)
@@ -191,6 +202,12 @@ void json_end_object(json_out *j)
 void json_end_array(json_out *j)
 {
     close_container(j, ']');
+}
+
+void json_raw(json_out *j, const char *key, const char *text, size_t n)
+{
+    begin(j, key);
+    fwrite_unlocked(text, 1, n, j->file);
 }
 
 void json_null(json_out *j, const char *key)

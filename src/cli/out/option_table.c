@@ -159,9 +159,12 @@ const option_row option_table[] = {
     {"no-resume", OPTION_FLAG, AT(migrate.no_resume), MIGRATE, .help = "start anew, keep nothing when interrupted",
      .usage = "replace DST; do not flush it; start anew"},
     {"json", OPTION_FLAG, AT(cli.json), BOTH, .help = "one JSON document on standard output"},
+    {"ndjson", OPTION_FLAG, AT(cli.ndjson), INSPECT, .help = "a JSON document per line, one for each PATH",
+     .usage = "one JSON document; a line for each PATH"},
+    {"verbose", OPTION_FLAG, AT(cli.verbose), COMMAND(VERIFY) | DOCTOR, .help = "the notes too", .letter = 'v'},
     {"quiet", OPTION_FLAG, AT(cli.quiet), BOTH, .help = "no progress, no warnings", .letter = 'q'},
     {"help", OPTION_HELP, 0, BOTH, .help = "say how it is used", .letter = 'h'},
-    {"version", OPTION_ABOUT, 0, BOTH, .help = "say what was built in", .usage = "one JSON document; quiet"},
+    {"version", OPTION_ABOUT, 0, BOTH, .help = "say what was built in", .usage = "the notes too; quiet"},
     {"layout", OPTION_LATER, 0, MIGRATE, .help = "", .argument = "FILE", .words = "@files"},
 };
 _Static_assert(sizeof option_table / sizeof *option_table <= sizeof((command_line *)NULL)->given / sizeof(char *),

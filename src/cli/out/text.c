@@ -266,7 +266,9 @@ static size_t of_a_kind(const ckpt_report *report, const ckpt_finding *f)
     return n;
 }
 
-void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except)
+/* Those from `least` to `most` severe. */
+static void put_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, ckpt_severity most,
+                         const char *except)
 {
     enum { SHOWN = 20, KINDS = 64 }; /* of one kind; of kinds beyond the last all are shown */
     const ckpt_finding *kinds[KINDS];
@@ -275,7 +277,7 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
     for (size_t i = 0; i < count; i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         size_t k = 0;
-        if (f->severity < least || (except && strcmp(f->code, except) == 0))
+        if (f->severity < least || f->severity > most || (except && strcmp(f->code, except) == 0))
             continue;
         while (k < kind_count && (kinds[k]->severity != f->severity || strcmp(kinds[k]->code, f->code) != 0))
             k++;
@@ -290,6 +292,33 @@ void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_
             fprintf(out, "%-7s  %s: and %zu more (--json lists them all)\n", ckpt_severity_name(f->severity), f->code,
                     of_a_kind(report, f) - SHOWN);
     }
+}
+
+void cli_text_findings(const cli *c, FILE *out, const ckpt_report *report, ckpt_severity least, const char *except)
+{
+    put_findings(c, out, report, least, CKPT_SEVERITY_ERROR, except);
+}
+
+void cli_text_by_severity(const cli *c, FILE *out, const ckpt_report *report, const char *except)
+{
+    static const char part[] = "part-of-checkpoint"; /* the answer is about less than was meant */
+    size_t notes = 0;
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        notes += f->severity == CKPT_SEVERITY_NOTE && strcmp(f->code, part) != 0 &&
+                 !(except && strcmp(f->code, except) == 0);
+    }
+    put_findings(c, out, report, CKPT_SEVERITY_ERROR, CKPT_SEVERITY_ERROR, except);
+    if (c->quiet)
+        return;
+    put_findings(c, out, report, CKPT_SEVERITY_WARNING, CKPT_SEVERITY_WARNING, except);
+    if (c->verbose) {
+        put_findings(c, out, report, CKPT_SEVERITY_NOTE, CKPT_SEVERITY_NOTE, except);
+        return;
+    }
+    cli_text_code(c, out, report, part);
+    if (notes)
+        fprintf(out, "%s%zu note%s%s (-v)\n", cli_style(c, "dim"), notes, notes == 1 ? "" : "s", cli_style(c, "off"));
 }
 
 void cli_text_code(const cli *c, FILE *out, const ckpt_report *report, const char *code)

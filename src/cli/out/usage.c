@@ -95,8 +95,7 @@ char *option_usage(bool migrate)
               f);
     } else {
         fputs("Usage: ckpt-inspect [COMMAND] [OPTION]... PATH...\n"
-              "Says what a checkpoint (a file or a directory) holds. Runs nothing of it. For a\n"
-              "run directory (ckpt_run_open) show, verify and doctor look at all it holds.\n",
+              "Says what checkpoints (files or directories) hold, and runs nothing of them.\n",
               f);
         put_commands(f);
         putc('\n', f);

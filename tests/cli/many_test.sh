@@ -1,0 +1,85 @@
+#!/bin/sh
+# many_test.sh - several PATHs, and folders of checkpoints: a line each, the worst status, results[] and a document per line.
+. "${srcdir:-.}/tests/cli/cli_common.sh"
+
+ask()
+{
+    expected=$1
+    shift
+    "$inspect" "$@" >out 2>err </dev/null
+    [ $? -eq "$expected" ]
+}
+
+whole=$data/cli/plain.pt damaged=$data/cli/bad-crc.pt attack=$data/cli/attack.pkl
+cp "$whole" whole.pt && cp "$whole" 'with space.pt' && cp "$damaged" damaged.pt && cp "$attack" attack.pkl && cp "$data/cli/weights.safetensors" .
+head -c 5000 whole.pt >cut.pt
+
+# ---- verify
+ask 0 verify whole.pt 'with space.pt' && [ "$(grep -c ': ok, ' out)" -eq 2 ] && tail -n 1 out | grep -qx '2 checkpoints: 2 ok'
+check "verify: all are whole"
+ask 1 verify whole.pt damaged.pt cut.pt && grep -q '^whole.pt: ok, ' out && grep -q '^damaged.pt: DAMAGED' out && grep -q '^cut.pt: DAMAGED' out &&
+    tail -n 1 out | grep -qx '3 checkpoints: 1 ok, 2 damaged or refused' && [ ! -s err ]
+check "verify: one that is damaged makes it 1"
+ask 2 verify damaged.pt gone.pt whole.pt && grep -q '^ckpt-inspect: gone.pt: cannot open it' err &&
+    tail -n 1 out | grep -qx '3 checkpoints: 1 ok, 1 damaged or refused, 1 not read'
+check "verify: one that cannot be read makes it 2, and the others are read"
+awk '/: DAMAGED/ { verdict = NR } /^error/ { first = first ? first : NR } END { exit !(verdict && first == verdict + 1) }' out
+check "the verdict is first, then what is wrong"
+ask 1 verify -q whole.pt damaged.pt && [ "$(grep -c ': ' out)" -ge 2 ] && head -n 1 out | grep -q '^damaged.pt: DAMAGED' && ! grep -q whole.pt out
+check "verify -q: of which is wrong alone"
+ask 0 verify weights.safetensors && grep -qx '1 note (-v)' out && ! grep -q '^note' out
+check "notes are counted"
+ask 0 verify -v weights.safetensors && grep -q '^note     no-integrity-data: ' out && ! grep -q '(-v)' out
+check "and said with -v"
+
+# ---- JSON
+ask 1 verify --json whole.pt damaged.pt && [ "$(grep -c '"ckpt": 1' out)" -eq 3 ] && [ "$(sed -n 's/^ "results": \[$/x/p' out)" = x ] &&
+    grep -q '^ "path": "whole.pt",$' out && grep -q '^ "path": "damaged.pt",$' out
+check "--json: one document, results[] of one each"
+ask 2 verify --json gone.pt whole.pt && grep -q '"path": "gone.pt"' out && grep -q '"code": "system"' out && grep -q '"path": "whole.pt"' out && [ ! -s err ]
+check "--json: what cannot be read is an element with its error"
+ask 1 verify --ndjson whole.pt damaged.pt && [ "$(wc -l <out)" -eq 2 ] && [ "$(grep -c '^{ "ckpt": 1, "path": ".*}$' out)" -eq 2 ]
+check "--ndjson: a line each"
+ask 0 verify --ndjson whole.pt && [ "$(wc -l <out)" -eq 1 ] && grep -q '"ok": true' out
+check "--ndjson: of one too"
+ask 2 doctor --ndjson gone.pt && [ "$(wc -l <out)" -eq 1 ] && grep -q '"error": { "code": "system"' out
+check "--ndjson: an error is a line"
+ask 0 list --ndjson whole.pt && [ "$(wc -l <out)" -eq 1 ] && mv out line && ask 0 list --json whole.pt && [ "$(tr -d ' \n' <out)" = "$(tr -d ' \n' <line)" ]
+check "--ndjson: of list, whose document has the same members"
+ask 0 verify --json whole.pt && ! grep -q '"path"' out && ! grep -q results out
+check "of one PATH the document is what it was"
+
+# ---- doctor, scan, show
+ask 0 doctor whole.pt whole.pt && head -n 1 out | grep -q '^whole.pt: resumes ' && tail -n 1 out | grep -qx '2 checkpoints: 2 fine'
+check "doctor"
+ask 1 doctor whole.pt "$data/cli/namespace.pt" && grep -q ': fails-at-load ' out && tail -n 1 out | grep -qx '2 checkpoints: 1 fine, 1 with a problem'
+check "doctor: one that fails makes it 1"
+ask 2 doctor --snippet torch whole.pt damaged.pt && [ ! -s out ] && grep -q -e '--snippet is for one checkpoint, and these are 2' err
+check "a snippet is of one"
+ask 1 scan whole.pt attack.pkl && grep -q '^whole.pt: clean ' out && grep -q '^attack.pkl: dangerous ' out && ! grep -q '^harmless' out &&
+    tail -n 1 out | grep -qx '2 paths: 1 clean, 1 dangerous'
+check "scan"
+ask 0 show whole.pt weights.safetensors && grep -qx '==> whole.pt <==' out && grep -qx '==> weights.safetensors <==' out
+check "show"
+ask 0 show --json whole.pt weights.safetensors && [ "$(grep -c '"producer"' out)" -eq 2 ]
+check "show --json"
+ask 2 list whole.pt damaged.pt && grep -q "list takes one PATH; unexpected argument 'damaged.pt'" err
+check "list is of one"
+
+# ---- folders
+mkdir run && cp whole.pt run/epoch-1.pt && cp damaged.pt run/epoch-2.pt
+ask 1 verify run && grep -q '^run/epoch-1.pt: ok, ' out && grep -q '^run/epoch-2.pt: DAMAGED' out && tail -n 1 out | grep -qx '2 checkpoints: 1 ok, 1 damaged or refused'
+check "verify of a folder reads those in it"
+cp "$data/cli/namespace.pt" run/epoch-3.pt
+ask 1 doctor run whole.pt && tail -n 1 out | grep -qx '4 checkpoints: 3 fine, 1 with a problem'
+check "doctor of a folder and a file"
+ask 1 verify --json run && [ "$(grep -c '^ "path": "run/epoch-[123].pt",$' out)" -eq 3 ]
+check "verify --json of a folder"
+ask 0 verify "$data/run/one" && ! grep -q '(-v)$' out && tail -n 1 out | grep -q ' ok$'
+check "a run directory is one"
+ask 0 verify whole.pt "$data/run/one" && tail -n 1 out | grep -qx '2 checkpoints: 2 ok'
+check "also beside others"
+ask 0 verify --one whole.pt && ! grep -q checkpoints: out
+check "--one is one"
+
+finish 27
