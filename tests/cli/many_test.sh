@@ -82,4 +82,40 @@ check "also beside others"
 ask 0 verify --one whole.pt && ! grep -q checkpoints: out
 check "--one is one"
 
-finish 27
+# ---- which tensors list and stats show
+names() { sed 1d out | awk '{ print $NF }'; }
+sizes() { grep -o '"nbytes": [0-9]*' out | cut -d ' ' -f 2; }
+ask 0 list whole.pt && names >in-file && [ "$(wc -l <in-file)" -gt 20 ]
+ask 0 list --sort name whole.pt && names >sorted && LC_ALL=C sort in-file | cmp -s - sorted
+check "list --sort name"
+ask 0 list --sort name -r whole.pt && names >sorted && LC_ALL=C sort -r in-file | cmp -s - sorted
+check "list --sort name -r"
+ask 0 list --json --sort size whole.pt && sizes >sorted && sort -s -rn sorted | cmp -s - sorted && [ "$(wc -l <sorted)" -eq "$(wc -l <in-file)" ]
+check "list --sort size: the largest first"
+ask 0 list --reverse whole.pt && names >sorted && tac in-file | cmp -s - sorted
+check "list --reverse"
+ask 0 list --json --pieces --sort offset whole.pt && grep -o '"file_offset": [0-9]*' out | cut -d ' ' -f 2 >sorted && sort -n sorted | cmp -s - sorted && [ "$(wc -l <sorted)" -gt 2 ]
+check "list --sort offset"
+ask 0 list --limit 3 whole.pt && names >sorted && head -n 3 in-file | cmp -s - sorted && grep -q 'whole.pt: [0-9]* more tensors are not shown (--limit)' err
+check "list --limit"
+ask 0 list --json --limit 3 whole.pt && [ "$(sizes | wc -l)" -eq 3 ] && grep -q "^ \"omitted\": $(($(wc -l <in-file) - 3))," out
+check "list --limit --json"
+ask 0 list --limit 1000 whole.pt && names | cmp -s - in-file && [ ! -s err ]
+check "a limit that is not reached"
+ask 2 list --limit 0 whole.pt && ask 2 list --sort age whole.pt && grep -q "choose size, name or offset" err
+check "bad ones"
+ask 0 stats --nonfinite whole.pt && grep -qx 'no tensor has NaN or infinities' out
+check "stats --nonfinite: none"
+cp weights.safetensors nan.safetensors && printf '\000\000\300\177' | dd of=nan.safetensors bs=1 seek=168 conv=notrunc 2>err
+ask 0 stats --nonfinite nan.safetensors && [ "$(names)" = a.bias ] && ask 0 stats --json --nonfinite nan.safetensors &&
+    [ "$(grep -c '"name": ' out)" -eq 1 ] && grep -q '"name": "a.bias", .*"nan": 1,' out
+check "stats --nonfinite"
+ask 2 extract whole.pt exp_avg -o a.npy && [ ! -e a.npy ]
+check "extract: an end that several names have is none"
+end=$(sed -n '1s/.*\.\([^.]*\.[^.]*\)$/\1/p' in-file)
+ask 0 extract whole.pt "$end" -o a.npy && [ -s a.npy ] && grep -q "'$end' is taken to be $(sed -n 1p in-file)" err
+check "extract: the end of one name is that tensor, and it is said"
+"$inspect" extract whole.pt "$(sed -n 1p in-file)" -o - | cmp -s - a.npy
+check "the very same"
+
+finish 41

@@ -29,17 +29,36 @@ same_synopsis()
     sed -n '/^\.\\" BEGIN OPTIONS/,/^\.\\" END OPTIONS/{//d;p}' "$2" | diff - synopsis >err && [ "$(wc -l <synopsis)" -gt 20 ]
 }
 
+# fits COMMAND...: what it prints is on one screen, and in said
+fits()
+{
+    "$@" >said
+    awk 'length($0) > 80 { print "too wide: " $0 } END { if (NR > 24) print NR " lines" }' said >err
+    [ -s said ] && [ ! -s err ]
+}
+
+commands_of()
+{
+    [ "$1" = migrate ] || echo show list tree verify doctor extract stats diff scan
+}
+
 for program in inspect migrate; do
     page=$srcdir/man/ckpt-$program.1
     "$generate" options $program >options
-    "$builddir/src/cli/ckpt-$program" --help >help
-    awk 'length($0) > 80 { print "too wide: " $0 } END { if (NR > 24) print NR " lines" }' help >err
-    [ -s help ] && [ ! -s err ]
+    fits "$builddir/src/cli/ckpt-$program" --help
     report $? "ckpt-$program --help fits a screen of 24 lines and 80 columns"
+    cp said all
+    for command in $(commands_of $program); do # each has a help of its own
+        fits "$builddir/src/cli/ckpt-$program" $command --help && sed -n 1p said | grep -q "^Usage: ckpt-$program $command " &&
+            sed -n 3p said | grep -q "^Example: ckpt-$program " && tail -n 1 said | grep -q '^Exit status: 0 .*2 no answer\.$' &&
+            "$builddir/src/cli/ckpt-$program" help $command | cmp -s - said
+        report $? "ckpt-$program $command --help fits, and has an example; so has help $command"
+        cat said >>all
+    done
     : >err
     while read -r name value _; do
         [ "$value" = - ] && head="--$name" || head="--$name $value"
-        grep -qE -- "(^|[ ,:])$(printf %s "$head" | sed 's/[|.]/\\&/g')(,|\$|  | -| )" help || echo "$head: not in --help" >>err
+        grep -qE -- "(^|[ ,:])$(printf %s "$head" | sed 's/[|.]/\\&/g')(,|\$|  | -| )" all || echo "$head: not in --help" >>err
         roff=$(printf %s "--$name" | sed 's/-/\\\\-/g')
         sed -n '/^\.SH OPTIONS/,$p' "$page" | grep -q -- "^\.B[RI]* .*$roff" || echo "--$name: not in ${page##*/}" >>err
     done <options

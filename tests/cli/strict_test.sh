@@ -40,6 +40,10 @@ verbose verify doctor
 output extract
 raw extract
 force extract
+sort list
+reverse list
+limit list
+nonfinite stats
 check list extract stats diff
 for doctor
 torch doctor
@@ -147,8 +151,11 @@ grep -q "'\*weight\*' matches" err
 report $? "says which would be"
 expect 1 "diff: in one of them is enough" "$inspect" diff --tensor a.weight c.pt "$data/cli/weights.safetensors"
 expect 0 "diff --allow-unused" "$inspect" diff --allow-unused --tensor weight c.pt c.pt
-expect 2 "extract: the end of a name" "$inspect" extract c.pt 0.weight -o x.npy
-grep -q "^ckpt-inspect: c.pt: no tensor is called '0.weight'; '\*0.weight\*' matches 'model.0.weight'$" err && [ ! -e x.npy ]
+expect 2 "extract: the end of several names" "$inspect" extract c.pt weight -o x.npy
+grep -q "^ckpt-inspect: c.pt: no tensor is called 'weight'; '\*weight\*' matches " err && [ ! -e x.npy ]
+report $? "and no file"
+expect 0 "extract: the end of one name" "$inspect" extract c.pt 0.weight -o x.npy
+grep -q "^ckpt-inspect: c.pt: '0.weight' is taken to be model.0.weight, the one tensor whose name ends so$" err && rm x.npy
 report $? "the whole name is said"
 
 # ---- what is there stays

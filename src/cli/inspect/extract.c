@@ -112,6 +112,20 @@ static void warn_of_others(const command_line *o, const ckpt_reader *reader, siz
                  others);
 }
 
+/* The one tensor whose name ends in o->name, at a dot. False: none does, or several. */
+static bool find_by_end(const command_line *o, const ckpt_reader *reader, size_t *tensor)
+{
+    const size_t n = strlen(o->name);
+    size_t found = 0;
+    for (size_t i = 0; n && i < ckpt_reader_tensor_count(reader); i++) {
+        ckpt_str name = ckpt_reader_tensor(reader, i)->name;
+        if (name.size > n + 1 && name.data[name.size - n - 1] == '.' &&
+            memcmp(name.data + name.size - n, o->name, n) == 0 && !found++)
+            *tensor = i;
+    }
+    return found == 1;
+}
+
 static int not_found(const command_line *o, const ckpt_reader *reader)
 {
     char *hint = cli_selection_hint(&o->cli, reader, o->name);
@@ -135,8 +149,14 @@ int inspect_extract(const command_line *o)
         return CLI_NO_ANSWER;
     size_t i = 0;
     bool found = ckpt_reader_find(reader, o->name, strlen(o->name), &i, &err) == CKPT_OK;
-    if (found)
+    if (found) {
         warn_of_others(o, reader, i);
+    } else if (err.status == CKPT_E_NOT_FOUND && find_by_end(o, reader, &i)) {
+        ckpt_str name = ckpt_reader_tensor(reader, i)->name;
+        cli_warn(&o->cli, "%s: '%s' is taken to be %.*s, the one tensor whose name ends so", o->paths[0], o->name,
+                 (int)(name.size < 900 ? name.size : 900), name.data);
+        found = true;
+    }
     int status = found                            ? extract(o, reader, i)
                  : err.status == CKPT_E_NOT_FOUND ? not_found(o, reader)
                                                   : cli_fail_error(&o->cli, &err);

@@ -1,5 +1,6 @@
 /* inspect/list.c - one line a tensor. */
 #include "cli/inspect/inspect.h"
+#include "cli/inspect/order.h"
 #include "cli/inspect/pieces.h"
 #include <stdlib.h>
 #include <string.h>
@@ -187,23 +188,25 @@ static unsigned wanted(const command_line *o)
     return WHOLE | (o->cli.checksum ? CHECKSUM : 0) | (o->pieces ? PIECES : 0);
 }
 
-static void list_json(const command_line *o, const ckpt_reader *reader, const sums *s, const ckpt_naming *naming)
+static void list_json(const command_line *o, const ckpt_reader *reader, const order *shown, const sums *s,
+                      const ckpt_naming *naming)
 {
     static const ckpt_canonical unknown;
     json_out j;
     json_document(&j);
     json_text(&j, "format", ckpt_reader_format(reader));
     json_array(&j, "tensors");
-    for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
-        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+    for (size_t k = 0; k < shown->count; k++) {
+        const size_t i = shown->tensors[k];
         const piece_row where = {reader, i};
-        row_parts r =
-            parts_of(t, naming ? ckpt_naming_get(naming, i) : &unknown, s->has && s->has[i] ? &s->crc[i] : NULL);
+        row_parts r = parts_of(ckpt_reader_tensor(reader, i), naming ? ckpt_naming_get(naming, i) : &unknown,
+                               s->has && s->has[i] ? &s->crc[i] : NULL);
         r.part[WHERE] = &where;
-        if (cli_selected(&o->cli, t))
-            rows_json(&j, fields, wanted(o), &r);
+        rows_json(&j, fields, wanted(o), &r);
     }
     json_end_array(&j);
+    if (shown->omitted)
+        json_uint(&j, "omitted", shown->omitted);
     cli_json_findings(&j, ckpt_reader_findings(reader), s->unchecked, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
 }
@@ -218,25 +221,19 @@ static void put_layout(const ckpt_tensor_extra *extra)
 }
 
 /* Columns as wide as what stands in them; the file where there are several. */
-static void list_text(const command_line *o, const ckpt_reader *reader, const sums *s)
+static void list_text(const command_line *o, const ckpt_reader *reader, const order *shown, const sums *s)
 {
     row_text out;
-    bool any = false;
-    size_t n = ckpt_reader_tensor_count(reader);
     rows_begin(&out, fields, wanted(o), 2);
-    for (size_t i = 0; i < n; i++) {
-        const row_parts r = parts_of(ckpt_reader_tensor(reader, i), NULL, NULL);
-        if (!cli_selected(&o->cli, tensor_of(&r)))
-            continue;
+    for (size_t k = 0; k < shown->count; k++) {
+        const row_parts r = parts_of(ckpt_reader_tensor(reader, shown->tensors[k]), NULL, NULL);
         rows_measure(&out, &r);
-        any = true;
     }
-    if (any)
+    if (shown->count)
         rows_head(&out, &o->cli);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < shown->count; k++) {
+        const size_t i = shown->tensors[k];
         const row_parts r = parts_of(ckpt_reader_tensor(reader, i), NULL, s->has && s->has[i] ? &s->crc[i] : NULL);
-        if (!cli_selected(&o->cli, tensor_of(&r)))
-            continue;
         rows_line(&out, &r);
         if (tensor_of(&r)->extra->layout.data) {
             rows_flush(&out);
@@ -249,10 +246,13 @@ static void list_text(const command_line *o, const ckpt_reader *reader, const su
         }
     }
     rows_flush(&out);
+    fflush(stdout);
+    if (shown->omitted)
+        cli_warn(&o->cli, "%s: %zu more tensors are not shown (--limit)", o->paths[0], shown->omitted);
 }
 
 /* Names are for --json alone: nothing of them is in a line. */
-static int name_and_list(const command_line *o, const ckpt_reader *reader, const sums *s)
+static int name_and_list(const command_line *o, const ckpt_reader *reader, const order *shown, const sums *s)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_naming *naming = NULL;
@@ -265,7 +265,7 @@ static int name_and_list(const command_line *o, const ckpt_reader *reader, const
         (o->param_names || err.status == CKPT_E_NO_MEMORY))
         status = cli_fail_error(&o->cli, &err); /* otherwise the list stands without names */
     if (status < 0) {
-        list_json(o, reader, s, naming);
+        list_json(o, reader, shown, s, naming);
         status = CLI_YES;
     }
     ckpt_naming_free(naming);
@@ -296,22 +296,26 @@ int inspect_list(const command_line *o)
     static char buffer[64 << 10];
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer); /* a line a tensor: few writes */
     sums s = {NULL, NULL, NULL};
+    order shown = {NULL, 0, 0};
     int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
     if (status < 0)
         status = o->pieces ? pieces_ready(&o->cli, reader) : -1;
     if (status < 0)
         status = o->cli.checksum ? checksums(o, reader, &s) : CLI_YES;
+    if (status == CLI_YES)
+        status = order_make(o, reader, &shown);
     s.unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;
     if (status == CLI_YES && o->cli.json)
-        status = name_and_list(o, reader, &s);
+        status = name_and_list(o, reader, &shown, &s);
     else if (status == CLI_YES)
-        list_text(o, reader, &s);
+        list_text(o, reader, &shown, &s);
     bool less = status == CLI_YES && lacks_files(reader);
     if (status == CLI_YES && !o->cli.json)
         cli_text_code(&o->cli, stderr, ckpt_reader_findings(reader), "part-of-checkpoint");
     if (less && !o->cli.json)
         cli_text_findings(&o->cli, stderr, ckpt_reader_findings(reader), CKPT_SEVERITY_ERROR, NULL);
     status = less ? CLI_NO : status;
+    order_free(&shown);
     free(s.crc);
     free(s.has);
     ckpt_report_free(s.unchecked);

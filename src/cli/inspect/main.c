@@ -26,15 +26,6 @@ enum {
     SEVERAL = COMMAND(VERIFY) | COMMAND(DOCTOR) | COMMAND(SCAN) | COMMAND(SHOW)
 }; /* those that take several PATHs */
 
-/* COMMAND_x; COMMAND_COUNT: it is none. */
-static size_t command_named(const char *name)
-{
-    size_t i = 0;
-    while (i < COMMAND_COUNT && strcmp(command_table[i].name, name) != 0)
-        i++;
-    return i;
-}
-
 /* No command was named: was one meant? -1: no, the words are PATHs. */
 static int guess(const command_line *o)
 {
@@ -42,8 +33,8 @@ static int guess(const command_line *o)
     const char *first = o->path_count ? o->paths[0] : "", *last = o->path_count ? o->paths[o->path_count - 1] : "";
     struct stat st;
     if (strcmp(first, "help") == 0 && lstat(first, &st) != 0)
-        return options_help(o, false);
-    if (o->path_count > 1 && command_named(last) < COMMAND_COUNT && lstat(last, &st) != 0)
+        return options_help(o, false, o->path_count > 1 ? option_command_named(o->paths[1]) : COMMAND_COUNT);
+    if (o->path_count > 1 && option_command_named(last) < COMMAND_COUNT && lstat(last, &st) != 0)
         return cli_usage(c, "the command comes before its PATHs: ckpt-inspect %s %s", last, first);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (*first && cli_is_close(first, command_table[i].name) && lstat(first, &st) != 0)
@@ -66,7 +57,7 @@ static int parse(command_line *o, int argc, char **argv, size_t *command)
     o->path_count = argc - optind;
     bool only_behind = behind < argc && o->path_count == argc - behind - 1;
     if (o->path_count > 0 && !only_behind)
-        *command = command_named(o->paths[0]);
+        *command = option_command_named(o->paths[0]);
     if (*command < COMMAND_COUNT) {
         o->paths++;
         o->path_count--;

@@ -24,6 +24,21 @@ static int take(void *ctx, size_t tensor, const ckpt_tensor_stats *stats)
     return t->no_memory;
 }
 
+/* Of --nonfinite those that have NaN or infinities. Those without numbers, which cannot be told, are counted. */
+static void keep_nonfinite(table *t)
+{
+    size_t unknown = 0;
+    for (size_t i = 0; i < ckpt_reader_tensor_count(t->reader); i++)
+        if (t->of[i] && t->of[i]->nan + t->of[i]->inf_pos + t->of[i]->inf_neg == 0) {
+            unknown += t->of[i]->kind == CKPT_STATS_NONE;
+            free(t->of[i]);
+            t->of[i] = NULL;
+        }
+    if (unknown)
+        cli_warn(&t->o->cli, "%s: of %zu tensor%s the values are not known: stats without --nonfinite says why",
+                 t->o->paths[0], unknown, unknown == 1 ? "" : "s");
+}
+
 /* ---- --json */
 
 static bool is_signed(const ckpt_tensor_stats *s)
@@ -186,8 +201,11 @@ static void stats_text(const table *t)
         any |= t->of[i] != NULL;
         odd |= t->of[i] && (t->of[i]->nan || t->of[i]->inf_pos || t->of[i]->inf_neg);
     }
-    if (!any)
+    if (!any) {
+        if (t->o->nonfinite && !t->o->cli.quiet)
+            puts("no tensor has NaN or infinities");
         return;
+    }
     printf("%s%*s %*s %*s %*s  zero %s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH,
            "max", NUMBER_WIDTH, "mean", NUMBER_WIDTH, "std", odd ? "    nan     inf " : "",
            cli_style(&t->o->cli, "off"));
@@ -235,6 +253,8 @@ int inspect_stats(const command_line *o)
     size_t n = ckpt_reader_tensor_count(reader);
     table t = {.o = o, .reader = reader, .of = calloc(n + 1, sizeof *t.of)};
     status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);
+    if (status == CLI_YES && o->nonfinite)
+        keep_nonfinite(&t);
     ckpt_report *unchecked = status == CLI_YES ? cli_unchecked(&o->cli, reader) : NULL;
     if (status == CLI_YES && o->cli.json)
         stats_json(&t, unchecked);

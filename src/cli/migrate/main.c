@@ -120,7 +120,7 @@ static int parse(job *b, int argc, char **argv)
         return cli_usage(c, "--rank: %" PRIu64 " is no rank of a world of %" PRIu64 ": they are 0 to %" PRIu64,
                          o->rank.n, o->world.n, o->world.n - 1);
     if (count == 1 && strcmp(operands[0], "help") == 0 && lstat("help", &st) != 0)
-        return options_help(o, true);
+        return options_help(o, true, COMMAND_COUNT);
     if (count < 2)
         return cli_usage(c, "missing operand: %s", count == 0 ? "SRC and DST" : "DST");
     if (count > 2 && !o->one)

@@ -46,7 +46,10 @@ typedef struct command_line {
     option_value atol, rtol;            /* diff */
     option_value keep_last, keep_every; /* show of a run directory */
     bool metadata_only;                 /* doctor of a run directory */
-    bool pieces;                        /* list */
+    bool pieces, reverse;               /* list */
+    const char *sort;                   /* list: "size", "name", "offset"; NULL: as in the file */
+    option_value limit;                 /* list: tensors at most */
+    bool nonfinite;                     /* stats: those that have NaN or infinities */
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;
     bool amp, values;

@@ -62,6 +62,15 @@ static void warn_twice(const command_line *o, size_t row, const char *value)
         cli_warn(&o->cli, "--%s is given twice: '%s' counts, and '%s' does not", r->name, value, before);
 }
 
+/* The command that the line names, wherever; COMMAND_COUNT: none. */
+static size_t command_in(const command_line *o)
+{
+    size_t command = COMMAND_COUNT;
+    for (int i = 1; command == COMMAND_COUNT && i < o->typed_count && strcmp(o->typed[i], "--") != 0; i++)
+        command = option_command_named(o->typed[i]);
+    return command;
+}
+
 /* -1: go on, else the exit status. */
 static int take(command_line *o, size_t row, const char *value, bool migrate)
 {
@@ -81,7 +90,7 @@ static int take(command_line *o, size_t row, const char *value, bool migrate)
     case OPTION_LIST:
         return cli_list_add(field, value) ? -1 : cli_fail(&o->cli, "no-memory", "out of memory");
     case OPTION_HELP:
-        return options_help(o, migrate);
+        return options_help(o, migrate, migrate ? COMMAND_COUNT : command_in(o));
     case OPTION_ABOUT:
         return cli_version(&o->cli);
     case OPTION_LATER:
@@ -92,9 +101,9 @@ static int take(command_line *o, size_t row, const char *value, bool migrate)
     }
 }
 
-int options_help(const command_line *o, bool migrate)
+int options_help(const command_line *o, bool migrate, size_t command)
 {
-    char *text = option_usage(migrate);
+    char *text = command < COMMAND_COUNT ? option_usage_of(command) : option_usage(migrate);
     int status = text ? cli_help(&o->cli, text) : cli_fail(&o->cli, "no-memory", "out of memory");
     free(text);
     return status;

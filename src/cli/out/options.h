@@ -32,7 +32,6 @@ typedef struct option_row {
     const char *argument; /* what help and man pages call its value; NULL: `words`, or it takes none */
     char letter;          /* "-q"; 0: none */
     const char *usage;    /* its text in --help; NULL: it stands in one line with the row that follows */
-    bool brief;           /* --help of ckpt-inspect has it without a text, in the lines "doctor: ..." */
     const char *words;    /* values to complete, or "@" and how they are found; NULL: nothing completes it */
     const char *wanted;   /* what a value has to be: "'x' is no ..." */
     uint64_t least, most;
@@ -43,6 +42,7 @@ extern const size_t option_count;
 
 typedef struct command_row {
     const char *name, *operands, *help;
+    const char *example, *status; /* a line that works; what its exit statuses say */
 } command_row;
 extern const command_row command_table[COMMAND_COUNT];
 
@@ -51,12 +51,16 @@ bool option_has_value(const option_row *r);
 void option_head(const option_row *r, char *out, size_t size);
 /* --help of ckpt-inspect or, migrate, ckpt-migrate; for free(), NULL where memory is out. */
 char *option_usage(bool migrate);
+/* --help of one command of ckpt-inspect, COMMAND_x. The same. */
+char *option_usage_of(size_t command);
+/* COMMAND_x; COMMAND_COUNT: it is none. */
+size_t option_command_named(const char *name);
 
 /* The words of the line into *o, up to what is no option. -1: go on, with optind at the first operand; else the exit status,
  * the error or the help said. */
 int options_parse(command_line *o, int argc, char **argv, bool migrate);
-/* --help, and the word help. */
-int options_help(const command_line *o, bool migrate);
+/* --help, and the word help. command: COMMAND_x, or COMMAND_COUNT for the program. */
+int options_help(const command_line *o, bool migrate, size_t command);
 /* Once o->command is known: does it have all that was given, and are the values what they have to be? -1, or the exit status. */
 int options_check(command_line *o);
 /* An option that is for a run directory, which PATH is not. -1, or the exit status. */

@@ -27,7 +27,7 @@ static void put_lines(FILE *f, unsigned commands, size_t column)
     char head[HEAD_MAX];
     size_t used = 0;
     for (const option_row *r = option_table; r < option_table + option_count; r++) {
-        if (!(r->takes & commands) || r->kind == OPTION_LATER || r->brief)
+        if (!(r->takes & commands) || r->kind == OPTION_LATER)
             continue;
         option_head(r, head, sizeof head);
         used += (size_t)fprintf(f, "%s%s", used ? ", " : r->letter || column > 30 ? "  " : "      ", head);
@@ -38,44 +38,31 @@ static void put_lines(FILE *f, unsigned commands, size_t column)
     }
 }
 
-/* The others, as they fit. */
-static void put_flow(FILE *f, unsigned commands)
+/* Nearly every command has it. */
+static bool is_common(const option_row *r)
 {
-    char head[HEAD_MAX];
-    size_t used = (size_t)fprintf(f, "doctor:");
-    for (const option_row *r = option_table; r < option_table + option_count; r++) {
-        if (!(r->takes & commands) || !r->brief)
-            continue;
-        option_head(r, head, sizeof head);
-        if (used + 1 + strlen(head) > COLUMNS) {
-            putc('\n', f);
-            used = 0;
-        }
-        used += (size_t)fprintf(f, " %s", head);
-    }
-    putc('\n', f);
+    const unsigned all = COMMAND(MIGRATE) - 1;
+    return ((r->takes & all) | COMMAND(SCAN) | COMMAND(DIFF)) == all;
 }
 
-/* Two commands in a line where they fit. */
-static void put_commands(FILE *f)
+/* An option a line, and its text, in one column. */
+static void put_rows(FILE *f, unsigned commands, bool common)
 {
-    enum { SECOND = 40 };
-    static const int order[COMMAND_COUNT] = {COMMAND_SHOW, COMMAND_LIST, COMMAND_TREE,   COMMAND_VERIFY, COMMAND_STATS,
-                                             COMMAND_DIFF, COMMAND_SCAN, COMMAND_DOCTOR, COMMAND_EXTRACT};
-    size_t used = 0;
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        const command_row *c = &command_table[order[i]];
-        char head[60];
-        int n = snprintf(head, sizeof head, "%s%s", c->name, c->operands);
-        if (used > 0 && used <= SECOND - 2 && SECOND + 8 + strlen(c->help) <= COLUMNS) {
-            fprintf(f, "%*s%-7s %s\n", (int)(SECOND - used), "", head, c->help);
-            used = 0;
-            continue;
+    enum { WIDEST = 30 };
+    char head[HEAD_MAX];
+    size_t column = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (const option_row *r = option_table; r < option_table + option_count; r++) {
+            if (!(r->takes & commands) || r->kind == OPTION_LATER || is_common(r) != common)
+                continue;
+            option_head(r, head, sizeof head);
+            size_t used = strlen(head) + (r->letter ? 2 : 6);
+            if (pass == 0)
+                column = used > column && used <= WIDEST ? used : column;
+            else
+                fprintf(f, "%s%s%*s%s\n", r->letter ? "  " : "      ", head,
+                        used <= column ? (int)(column - used) + 2 : 2, "", r->help);
         }
-        used = (size_t)fprintf(f, "%s  %-9s ", used ? "\n" : "", head) - (used > 0);
-        used += (size_t)fprintf(f, "%*s%s", n > 9 ? SECOND - n - 3 : 0, "", c->help);
-    }
-    putc('\n', f);
 }
 
 char *option_usage(bool migrate)
@@ -95,16 +82,53 @@ char *option_usage(bool migrate)
               f);
     } else {
         fputs("Usage: ckpt-inspect [COMMAND] [OPTION]... PATH...\n"
-              "Says what checkpoints (files or directories) hold, and runs nothing of them.\n",
+              "Says what checkpoints (files or directories) hold, and runs nothing of them.\n\n",
               f);
-        put_commands(f);
+        for (size_t i = 0; i < COMMAND_COUNT; i++)
+            fprintf(f, "  %-9s %s\n", command_table[i].name, command_table[i].help);
         putc('\n', f);
-        put_lines(f, COMMAND(MIGRATE) - 1, 25);
-        put_flow(f, COMMAND(MIGRATE) - 1);
-        fputs("Exit status: 0 yes, 1 no (damaged, different, would not resume), 2 no answer.\n", f);
+        put_rows(f, COMMAND(MIGRATE) - 1, true);
+        fputs("\nckpt-inspect COMMAND --help has the options of a command, and an example.\n"
+              "Exit status: 0 yes, 1 no (damaged, different, would not resume), 2 no answer.\n",
+              f);
     }
     if (fclose(f) == 0)
         return text;
     free(text);
     return NULL;
+}
+
+char *option_usage_of(size_t command)
+{
+    const command_row *row = &command_table[command];
+    char *text = NULL;
+    size_t size = 0;
+    const char *between = "Also: ";
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    fprintf(f, "Usage: ckpt-inspect %s [OPTION]...%s\n%s\nExample: %s\n\n", row->name, row->operands, row->help,
+            row->example);
+    put_rows(f, 1u << command, false);
+    for (const option_row *r = option_table; r < option_table + option_count; r++) {
+        char head[HEAD_MAX];
+        if (!(r->takes & 1u << command) || !is_common(r))
+            continue;
+        option_head(r, head, sizeof head);
+        fprintf(f, "%s%s", between, head);
+        between = ", ";
+    }
+    fprintf(f, "\nExit status: %s.\n", row->status);
+    if (fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+size_t option_command_named(const char *name)
+{
+    size_t i = 0;
+    while (i < COMMAND_COUNT && strcmp(command_table[i].name, name) != 0)
+        i++;
+    return i;
 }
