@@ -191,7 +191,8 @@ typedef struct ckpt_migrate_options {
 
     /* content */
     const char *const *cast;
-    size_t cast_count; /* "GLOB=DTYPE", the first that matches; to nearest even */
+    size_t cast_count; /* "GLOB=DTYPE", the first that matches; to nearest even. "DTYPE", also
+                                * bf16, fp16, fp32: parameters and buffers */
     bool plain;        /* opaque objects become dicts, lists and strings, listed ("plain") */
     const char *const *fix;
     size_t fix_count; /* codes of doctor's findings to fix, or "all" */

@@ -1,4 +1,4 @@
-/* migrate/cast.c - which tensors --cast GLOB=DTYPE is about.
+/* migrate/cast.c - which tensors --cast GLOB=DTYPE is about, and --cast DTYPE: parameters and buffers.
  *
  * A glob is compared with the source's name, the target's, and the canonical ones of both; the first that matches wins.
  * What a wide glob would hit by accident it leaves alone: integers and bools, complex numbers that would lose a part,
@@ -16,6 +16,7 @@ typedef struct rule {
     char *glob;     /* heap, owned; NUL-terminated */
     size_t literal; /* bytes before the first wildcard */
     bool exact;     /* no wildcard at all */
+    bool plain;     /* a dtype alone, without a glob: parameters and buffers, and tensors of no known role */
     ckpt_dtype to;
     bool weights; /* a weight's name begins with the literal bytes */
     bool matched; /* the glob matched a tensor, which may have been left alone */
@@ -60,18 +61,36 @@ static bool converts(ckpt_dtype from, ckpt_dtype to)
     return from == to || ckpt__convert(from, NULL, to, NULL, 0, NULL);
 }
 
+/* torch's names, and what people write for them. */
+static ckpt_dtype dtype_named(const char *name)
+{
+    static const struct {
+        const char *name;
+        ckpt_dtype dtype;
+    } others[] = {{"bf16", CKPT_BF16}, {"fp16", CKPT_F16},  {"f16", CKPT_F16},   {"half", CKPT_F16},
+                  {"fp32", CKPT_F32},  {"f32", CKPT_F32},   {"float", CKPT_F32}, {"fp64", CKPT_F64},
+                  {"f64", CKPT_F64},   {"double", CKPT_F64}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i].name, name) == 0)
+            return others[i].dtype;
+    return ckpt_dtype_from_name(name);
+}
+
 static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
 {
-    const char *equals = strrchr(text, '=');
-    if (!equals || equals == text || (equals == text + 1 && *text == '='))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "a cast is GLOB=DTYPE, such as '*=bfloat16'");
-    out->to = ckpt_dtype_from_name(equals + 1);
+    const char *equals = strrchr(text, '='), *name = equals ? equals + 1 : text;
+    out->to = dtype_named(name);
+    out->plain = !equals && out->to != CKPT_DTYPE_NONE;
+    if (!out->plain && (!equals || equals == text || (equals == text + 1 && *text == '=')))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text,
+                          "a cast is a dtype, such as bfloat16, or GLOB=DTYPE, such as '*.norm.*=float32'");
     if (out->to == CKPT_DTYPE_NONE)
         return ckpt__fail(err, CKPT_E_ARGUMENT, text,
-                          "'%s' is no dtype; torch's names are float32, bfloat16, float16, int64, ...", equals + 1);
+                          "'%s' is no dtype; torch's names are float32, bfloat16, float16, int64, ...", name);
     if (!converts(CKPT_F32, out->to) && !converts(CKPT_C64, out->to))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "nothing is converted to %s", equals + 1);
-    if (!(out->glob = strndup(text, (size_t)(equals - text))))
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "nothing is converted to %s", name);
+    out->glob = out->plain ? strdup("*") : strndup(text, (size_t)(equals - text));
+    if (!out->glob)
         return ckpt__migration_no_memory(err);
     out->exact = *out->glob == '=';
     if (out->exact)
@@ -112,6 +131,8 @@ static bool means(const rule *r, const ckpt_tensor_info *t)
     if (ckpt__dtype_row_of(t->dtype)->is_complex != ckpt__dtype_row_of(r->to)->is_complex)
         return false;
     if (t->role == CKPT_ROLE_BUFFER && t->param.data) /* what a quantized weight is read with */
+        return false;
+    if (r->plain && t->role != CKPT_ROLE_PARAM && t->role != CKPT_ROLE_BUFFER && t->role != CKPT_ROLE_NONE)
         return false;
     bool spelled = t->state_key.data && t->state_key.size && strstr(r->glob, t->state_key.data) != NULL;
     if (t->state_key.data || ckpt_role_is_optimizer(t->role))

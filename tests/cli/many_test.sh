@@ -118,4 +118,21 @@ check "extract: the end of one name is that tensor, and it is said"
 "$inspect" extract whole.pt "$(sed -n 1p in-file)" -o - | cmp -s - a.npy
 check "the very same"
 
-finish 41
+# ---- what ckpt-migrate says of many tensors
+to() { expected=$1; shift; "$migrate" "$@" >out 2>err </dev/null; [ $? -eq "$expected" ]; }
+three=$data/cli/three-devices.pt
+to 0 --map-location cuda:7 --cast '*=half' --add-prefix m. "$three" summed.pt && grep -qx 'moved  cuda:0 -> cuda:7   m.a' out &&
+    grep -qx 'cast   3 tensors, float32 -> float16' out && grep -qx 'renamed 3 tensors' out && tail -n 1 out | grep -qx 'summed.pt: written'
+check "those that fare alike are one line, one alone is named"
+to 0 -v --map-location cuda:7 --cast '*=half' "$three" listed.pt && [ "$(grep -c '^moved ' out)" -eq 3 ] && [ "$(grep -c '^cast ' out)" -eq 3 ]
+check "-v names each"
+to 0 --cpu whole.pt cpu.pt && grep -q '^moved  [0-9]* tensors, cuda:0 -> cpu$' out && mkdir mapped && "$migrate" -q --map-location cpu whole.pt mapped/cpu.pt && cmp -s cpu.pt mapped/cpu.pt
+check "--cpu is --map-location cpu"
+to 0 -q --cast bf16 whole.pt half.pt && "$inspect" list half.pt | awk 'NR > 1 { print $1, $(NF - 3) }' >kinds && "$inspect" list --json half.pt >out &&
+    [ "$(grep -c '"dtype": "bfloat16"' out)" -gt 5 ] && ! grep '"dtype": "bfloat16"' out | grep -v '"role": "param"\|"role": "buffer"' &&
+    ! grep '"role": "param"' out | grep -v '"dtype": "bfloat16"' && grep '"role": "exp_avg"' out | grep -q '"dtype": "float32"' && grep -q '"dtype": "int64"' out
+check "--cast DTYPE converts parameters and buffers of floating point, and nothing else"
+to 0 -q --cast bf16 weights.safetensors half.safetensors && "$inspect" list --json half.safetensors >out && [ "$(grep -c bfloat16 out)" -eq 2 ]
+check "and tensors whose role is not known"
+
+finish 46

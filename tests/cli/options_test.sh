@@ -58,7 +58,7 @@ for program in inspect migrate; do
     : >err
     while read -r name value _; do
         [ "$value" = - ] && head="--$name" || head="--$name $value"
-        grep -qE -- "(^|[ ,:])$(printf %s "$head" | sed 's/[|.]/\\&/g')(,|\$|  | -| )" all || echo "$head: not in --help" >>err
+        grep -qE -- "(^|[ ,:])$(printf %s "$head" | sed 's/[][|.]/\\&/g')(,|\$|  | -| )" all || echo "$head: not in --help" >>err
         roff=$(printf %s "--$name" | sed 's/-/\\\\-/g')
         sed -n '/^\.SH OPTIONS/,$p' "$page" | grep -q -- "^\.B[RI]* .*$roff" || echo "--$name: not in ${page##*/}" >>err
     done <options

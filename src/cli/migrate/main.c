@@ -121,6 +121,10 @@ static int parse(job *b, int argc, char **argv)
                          o->rank.n, o->world.n, o->world.n - 1);
     if (count == 1 && strcmp(operands[0], "help") == 0 && lstat("help", &st) != 0)
         return options_help(o, true, COMMAND_COUNT);
+    if (o->to_cpu && o->map_location && strcmp(o->map_location, "cpu") != 0)
+        return cli_usage(c, "--cpu and --map-location %s are two answers to one question", o->map_location);
+    if (o->to_cpu)
+        o->map_location = "cpu";
     if (count < 2)
         return cli_usage(c, "missing operand: %s", count == 0 ? "SRC and DST" : "DST");
     if (count > 2 && !o->one)
@@ -412,9 +416,12 @@ static void done_text(job *b, const ckpt_report *report)
     char size[CLI_SIZE_MAX];
     if (b->options.plan.fn)
         plan_end(&b->plan);
-    for (size_t i = 0; !b->options.dry_run && !b->o.cli.quiet && i < ckpt_report_count(report); i++)
+    const bool shown = !b->options.dry_run && !b->o.cli.quiet;
+    for (size_t i = 0; shown && b->o.verbose && i < ckpt_report_count(report); i++)
         if (plan_is_step(ckpt_report_get(report, i)))
             plan_step_text(ckpt_report_get(report, i));
+    if (shown && !b->o.verbose)
+        plan_summary(report);
     if (!b->o.cli.quiet)
         put_deeds(b, report);
     cli_text_findings(&b->o.cli, b->options.dry_run ? stdout : stderr, report,

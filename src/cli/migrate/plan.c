@@ -16,6 +16,58 @@ bool plan_is_step(const ckpt_finding *f)
     return false;
 }
 
+/* Steps of one kind, devices and dtypes: "moved  89 tensors, cuda:0 -> cpu". */
+typedef struct kind {
+    const ckpt_finding *first;
+    size_t count;
+} kind;
+
+static bool is_alike(const ckpt_finding *a, const ckpt_finding *b)
+{
+    bool names = strcmp(a->code, "renamed") == 0 || strcmp(a->code, "dropped") == 0; /* each has others */
+    return strcmp(a->code, b->code) == 0 && (names || (strcmp(a->from, b->from) == 0 && strcmp(a->to, b->to) == 0));
+}
+
+static void put_kind(const kind *k)
+{
+    const ckpt_finding *f = k->first;
+    char n[CLI_SIZE_MAX];
+    if (k->count == 1) {
+        plan_step_text(f);
+        return;
+    }
+    printf("%-6s %s tensors", f->code, cli_count(n, k->count));
+    if (strcmp(f->code, "moved") == 0 || strcmp(f->code, "cast") == 0)
+        printf(", %s -> %s", *f->from ? f->from : "-", f->to);
+    putchar('\n');
+}
+
+void plan_summary(const ckpt_report *report)
+{
+    enum { KINDS = 64 };
+    kind kinds[KINDS];
+    size_t count = 0, others = 0;
+    for (size_t i = 0; i < ckpt_report_count(report); i++) {
+        const ckpt_finding *f = ckpt_report_get(report, i);
+        size_t k = 0;
+        if (!plan_is_step(f) || strcmp(f->code, "copy") == 0)
+            continue;
+        while (k < count && !is_alike(kinds[k].first, f))
+            k++;
+        if (k == KINDS) {
+            others++;
+            continue;
+        }
+        if (k == count)
+            kinds[count++] = (kind){f, 0};
+        kinds[k].count++;
+    }
+    for (size_t k = 0; k < count; k++)
+        put_kind(&kinds[k]);
+    if (others)
+        printf("and %zu tensors with other devices or dtypes (-v lists each)\n", others);
+}
+
 /* One that the rows of a tensor follow. */
 static bool has_rows(const ckpt_finding *f)
 {

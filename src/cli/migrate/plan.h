@@ -42,6 +42,8 @@ void plan_free(plan_out *p);
 
 /* Does the finding say what becomes of a tensor? */
 bool plan_is_step(const ckpt_finding *f);
+/* All steps of a report but the copies, those alike in one line. */
+void plan_summary(const ckpt_report *report);
 /* It as a line of text, and as an element of "plan", which `open` leaves open. */
 void plan_step_text(const ckpt_finding *f);
 void plan_step_json(json_out *j, const ckpt_finding *f, bool open);

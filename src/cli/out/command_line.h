@@ -65,7 +65,8 @@ typedef struct command_line {
     const char *layout, *layout_side; /* --layout: a preset or a file */
     cli_list layout_vars;
     const char *rank_state;       /* one of its words; NULL: keep */
-    bool verbose;                 /* each box of the plan */
+    bool verbose;                 /* each tensor, each box of the plan */
+    bool to_cpu;                  /* --cpu */
     ckpt_migrate_options migrate; /* its flags and strings; migrate/main.c sets the rest from what stands above */
 } command_line;
 #endif

@@ -11,9 +11,9 @@ static const struct need {
     unsigned commands;
     const char *option, *with;
 } needs[] = {
-    {COMMAND(LIST), "check", "checksum"},        {COMMAND(LIST), "param-names", "json"},
-    {COMMAND(SHOW), "values", "report"},         {COMMAND(MIGRATE), "verbose", "dry-run"},
-    {COMMAND(MIGRATE), "layout-side", "layout"}, {COMMAND(MIGRATE), "var", "layout"},
+    {COMMAND(LIST), "check", "checksum"}, {COMMAND(LIST), "param-names", "json"},
+    {COMMAND(SHOW), "values", "report"},  {COMMAND(MIGRATE), "layout-side", "layout"},
+    {COMMAND(MIGRATE), "var", "layout"},
 };
 
 /* ---- taking it in */
