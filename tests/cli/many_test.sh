@@ -135,4 +135,16 @@ check "--cast DTYPE converts parameters and buffers of floating point, and nothi
 to 0 -q --cast bf16 weights.safetensors half.safetensors && "$inspect" list --json half.safetensors >out && [ "$(grep -c bfloat16 out)" -eq 2 ]
 check "and tensors whose role is not known"
 
-finish 46
+# ---- options as they are typed
+ask 0 doctor --map_location=cpu --load_weights_only no whole.pt && cp out as && ask 0 doctor --map-location=cpu --load-weights-only no whole.pt && cmp -s as out
+check "underscores are dashes in an option"
+cp whole.pt under_score.pt && ask 0 list --tensor '*exp_avg*' under_score.pt && [ "$(names | grep -c exp_avg)" -gt 5 ] && ask 0 list -- under_score.pt
+check "and stay in values and paths"
+ask 2 list --tensr x whole.pt && grep -q "unknown option '--tensr'; did you mean '--tensor'?" err && to 2 --wieghts-only whole.pt x.pt &&
+    grep -q "did you mean '--weights-only'?" err && ask 2 list --qwerty whole.pt && grep -q "unknown or ambiguous option '--qwerty'" err
+check "an option that is close is named"
+escape=$(printf '\033')
+ask 0 verify --color always whole.pt && grep -q "$escape" out && ask 0 verify --color never whole.pt && ! grep -q "$escape" out && ask 2 verify --color red whole.pt
+check "--color"
+
+finish 50

@@ -35,6 +35,7 @@ checksum list
 pieces list
 from show list tree verify doctor extract stats diff
 quiet -
+color -
 ndjson -
 verbose verify doctor
 output extract

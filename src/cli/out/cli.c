@@ -204,13 +204,15 @@ int cli_finish(const cli *c, int status)
     return CLI_NO_ANSWER;
 }
 
-int cli_bad_option(const cli *c, int answer, char **argv)
+int cli_bad_option(const cli *c, int answer, char **argv, const char *meant)
 {
     const char *word = argv[optind - 1];
     if (answer == ':')
         return cli_usage(c, "option '%s' needs a value", word);
     if (optopt && optopt < 256 && strncmp(word, "--", 2) != 0)
         return cli_usage(c, "unknown option '-%c'", optopt);
+    if (meant)
+        return cli_usage(c, "unknown option '%s'; did you mean '--%s'?", word, meant);
     return cli_usage(c, "unknown or ambiguous option '%s'", word);
 }
 

@@ -31,7 +31,8 @@ typedef struct cli {
     bool json, quiet, checksum;
     bool ndjson;        /* with json: a line for each document */
     bool verbose;       /* -v: the notes too */
-    bool colour;        /* stdout is a terminal and NO_COLOR is not set */
+    bool colour;        /* stdout is a terminal and NO_COLOR is not set, or as --color says */
+    const char *color;  /* --color: "auto", "always", "never"; NULL: auto */
     const char *from;   /* --from; NULL: told from the content */
     bool leave_damaged; /* a file that its loader does not need is left out where it is damaged */
     bool leave_large;   /* of what is selected of a large storage, not all is read for its CRC: see --check */
@@ -64,8 +65,8 @@ void cli_written(const char *path);
 /* Call last: flushes stdout; a write error there (a full disk) makes the status CLI_NO_ANSWER. Dies by the signal that
  * was caught, if one was: a shell's loop over files then ends. */
 int cli_finish(const cli *c, int status);
-/* getopt_long answered '?' or ':' for argv[optind - 1]. */
-int cli_bad_option(const cli *c, int answer, char **argv);
+/* getopt_long answered '?' or ':' for argv[optind - 1]. meant: an option that is close to it, without its dashes, or NULL. */
+int cli_bad_option(const cli *c, int answer, char **argv, const char *meant);
 /* getopt_long gave the option whose value ends at argv[optind - 1], and that is "": a usage error for every option. */
 int cli_empty_value(const cli *c, char **argv);
 /* One letter apart (long words: two), which is another, left out, put in or swapped with its neighbour? */

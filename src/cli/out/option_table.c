@@ -171,9 +171,11 @@ const option_row option_table[] = {
     {"json", OPTION_FLAG, AT(cli.json), BOTH, .help = "one JSON document on standard output"},
     {"ndjson", OPTION_FLAG, AT(cli.ndjson), INSPECT, .help = "a JSON document per line, one for each PATH"},
     {"verbose", OPTION_FLAG, AT(cli.verbose), COMMAND(VERIFY) | DOCTOR, .help = "the notes too", .letter = 'v'},
+    {"color", OPTION_CHOICE, AT(cli.color), BOTH, .help = "colours (auto: on a terminal, without NO_COLOR)",
+     .argument = "WHEN", .words = "auto always never"},
     {"quiet", OPTION_FLAG, AT(cli.quiet), BOTH, .help = "no progress, no warnings", .letter = 'q'},
     {"help", OPTION_HELP, 0, BOTH, .help = "say how it is used", .letter = 'h'},
-    {"version", OPTION_ABOUT, 0, BOTH, .help = "say what was built in", .usage = "one document; no progress"},
+    {"version", OPTION_ABOUT, 0, BOTH, .help = "say what was built in", .usage = "JSON; no progress"},
     {"layout", OPTION_LATER, 0, MIGRATE, .help = "", .argument = "FILE", .words = "@files"},
 };
 _Static_assert(sizeof option_table / sizeof *option_table <= sizeof((command_line *)NULL)->given / sizeof(char *),

@@ -109,16 +109,40 @@ int options_help(const command_line *o, bool migrate, size_t command)
     return status;
 }
 
+/* --map_location, as Python has it: the words are the program's own, and may be written in. */
+static void put_dashes(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        for (char *p = strncmp(argv[i], "--", 2) == 0 ? argv[i] : NULL; p && *p && *p != '='; p++)
+            if (*p == '_')
+                *p = '-';
+}
+
+/* An option of these commands that is nearly what was written; NULL: none is. */
+static const char *option_meant(const char *word, unsigned commands)
+{
+    char name[40];
+    size_t n = strcspn(word, "=");
+    if (strncmp(word, "--", 2) != 0 || n - 2 >= sizeof name)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)n - 2, word + 2);
+    for (const option_row *r = option_table; r < option_table + option_count; r++)
+        if (r->takes & commands && r->kind != OPTION_LATER && cli_is_close(name, r->name))
+            return r->name;
+    return NULL;
+}
+
 int options_parse(command_line *o, int argc, char **argv, bool migrate)
 {
     const unsigned commands = migrate ? COMMAND(MIGRATE) : EVERY;
     int answer, status = -1;
     getopt_tables tables;
     make_tables(&tables, commands);
+    put_dashes(argc, argv);
     opterr = 0;
     while (status < 0 && (answer = getopt_long(argc, argv, tables.letters, tables.rows, NULL)) != -1) {
         if (answer == '?' || answer == ':')
-            status = cli_bad_option(&o->cli, answer, argv);
+            status = cli_bad_option(&o->cli, answer, argv, option_meant(argv[optind - 1], commands));
         else if (optarg && !*optarg)
             status = cli_empty_value(&o->cli, argv);
         else
@@ -231,6 +255,8 @@ int options_check(command_line *o)
     for (size_t row = 0; status < 0 && row < option_count; row++)
         if (o->given[row])
             status = check_value(o, &option_table[row]);
+    if (status < 0 && o->cli.color && strcmp(o->cli.color, "auto") != 0)
+        o->cli.colour = strcmp(o->cli.color, "always") == 0;
     return status;
 }
 

@@ -103,19 +103,23 @@ char *option_usage_of(size_t command)
     const command_row *row = &command_table[command];
     char *text = NULL;
     size_t size = 0;
-    const char *between = "Also: ";
+    const char *between = " ";
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return NULL;
     fprintf(f, "Usage: ckpt-inspect %s [OPTION]...%s\n%s\nExample: %s\n\n", row->name, row->operands, row->help,
             row->example);
     put_rows(f, 1u << command, false);
+    size_t used = (size_t)fprintf(f, "Also:");
     for (const option_row *r = option_table; r < option_table + option_count; r++) {
         char head[HEAD_MAX];
         if (!(r->takes & 1u << command) || !is_common(r))
             continue;
         option_head(r, head, sizeof head);
-        fprintf(f, "%s%s", between, head);
+        if (used + strlen(head) + 3 > COLUMNS)
+            used = (size_t)fprintf(f, ",\n      %s", head) - 2;
+        else
+            used += (size_t)fprintf(f, "%s%s", between, head);
         between = ", ";
     }
     fprintf(f, "\nExit status: %s.\n", row->status);
