@@ -147,4 +147,16 @@ escape=$(printf '\033')
 ask 0 verify --color always whole.pt && grep -q "$escape" out && ask 0 verify --color never whole.pt && ! grep -q "$escape" out && ask 2 verify --color red whole.pt
 check "--color"
 
-finish 50
+# ---- how many parameters
+ask 0 show whole.pt && grep -qx 'parameters 29 in 6 tensors, float32' out && ask 0 show --json whole.pt && tr -d ' \n' <out | grep -qF '"parameters":{"count":29,"tensors":6,"tied":0,"roles_known":true,"dtypes":[{"dtype":"float32","count":29}]}'
+check "show: parameters are the elements of the weights"
+ask 0 show weights.safetensors && grep -qx 'parameters 8 in 2 tensors, float32 (all tensors: the file keeps no roles)' out
+check "of all tensors where none has a role"
+ask 0 show "$data/v01/ranks/rank-00000/step-00000020/model.safetensors" && grep -qx 'parameters 26 in 3 tensors, float32; 1 more name is tied to them' out
+check "tied ones count once"
+to 0 -q --cast '*.weight=half' whole.pt mixed.pt && ask 0 show mixed.pt && grep -qx 'parameters 29 in 6 tensors: float16 21, float32 8' out
+check "by dtype"
+ask 0 show --role buffer whole.pt && ! grep -q '^parameters' out && ask 0 show --json --role buffer whole.pt && grep -q '^ "parameters": null,$' out
+check "none are selected"
+
+finish 55

@@ -83,7 +83,8 @@ int inspect_show(const command_line *o)
     status = CLI_YES;
     if (ckpt_summarize(reader, &p.summary, &err) < 0) {
         status = cli_fail_error(&o->cli, &err);
-    } else if (!count_tensors(&p) || !show_count_files(reader, &p.files)) {
+    } else if (!count_tensors(&p) || !show_count_params(&o->cli, reader, &p.params) ||
+               !show_count_files(reader, &p.files)) {
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     } else {
         show_ask_doctor(&p);

@@ -25,6 +25,17 @@ typedef struct show_files {
     size_t count;
 } show_files;
 
+/* The model's parameters: elements of the tensors of role param, tied ones once. Where no tensor has a role, of all. */
+typedef struct show_params {
+    uint64_t count, tensors, tied; /* elements; tensors; further names of those */
+    bool all, more;                /* no role is known; there are more dtypes than have room */
+    size_t dtypes;
+    struct {
+        const char *dtype; /* static */
+        uint64_t count;
+    } of[16];
+} show_params;
+
 /* What `show` says of one checkpoint: show.c gathers the whole picture before the first word is printed, so that the
  * text, the JSON and the report say the same. */
 typedef struct show_picture {
@@ -34,6 +45,7 @@ typedef struct show_picture {
     ckpt_summary summary;
     ckpt_report *doctor; /* NULL: it had no answer */
     show_table roles, devices, dtypes;
+    show_params params;
     show_files files;         /* none where no ranks divided it */
     uint64_t tensors, nbytes; /* how many tensors; bytes of them */
     bool directory;           /* path is a directory */
@@ -65,6 +77,11 @@ bool show_may_hold(const show_picture *p);
 bool show_count_files(const ckpt_reader *reader, show_files *out);
 void show_files_text(const show_files *files, void (*begin)(const void *ctx, const char *label), const void *ctx);
 void show_files_json(json_out *j, const show_files *files);
+
+/* show_params.c: of the selected tensors. False: no memory. */
+bool show_count_params(const cli *c, const ckpt_reader *reader, show_params *out);
+char *show_params_text(const show_params *p); /* for free(); NULL: no memory */
+void show_params_json(json_out *j, const show_params *p);
 
 void show_text(const show_picture *p);
 void show_json(const show_picture *p);

@@ -162,6 +162,7 @@ void show_json(const show_picture *p)
     json_uint(&j, "count", p->tensors);
     json_uint(&j, "nbytes", p->nbytes);
     json_end_object(&j);
+    show_params_json(&j, &p->params);
     json_table(&j, "roles", "role", &p->roles);
     json_table(&j, "devices", "device", &p->devices);
     json_table(&j, "dtypes", "dtype", &p->dtypes);

@@ -15,6 +15,7 @@ static void text_table(const show_picture *p, const char *what, const show_table
 {
     char size[CLI_SIZE_MAX];
     size_t column = 11;
+    const size_t columns = cli_columns(stdout);
     if (t->count == 0)
         return;
     label(p, what);
@@ -23,7 +24,7 @@ static void text_table(const show_picture *p, const char *what, const show_table
         char text[128];
         int n = snprintf(text, sizeof text, "%s %" PRIu64 " (%s)%s", name, t->rows[i].count,
                          cli_size(size, t->rows[i].nbytes), i + 1 < t->count ? "," : "");
-        if (column + (size_t)n + 1 > 80 && column > 11) {
+        if (column + (size_t)n + 1 > columns && column > 11) {
             printf("\n%11s", "");
             column = 11;
         }
@@ -311,6 +312,12 @@ void show_text(const show_picture *p)
     show_files_text(&p->files, label, p);
     text_producer(p);
     text_progress(p);
+    char *params = p->params.tensors ? show_params_text(&p->params) : NULL;
+    if (params) {
+        label(p, "parameters");
+        cli_put_wrapped(stdout, params, 11, 11);
+    }
+    free(params);
     label(p, "tensors");
     printf("%" PRIu64 ", %s (%s bytes)\n", p->tensors, cli_size(size, p->nbytes), cli_count(exact, p->nbytes));
     text_table(p, "  role", &p->roles);

@@ -102,6 +102,8 @@ void cli_put_message(FILE *f, const char *text);
 /* The same with a hanging indent and a line's end: broken between words on a terminal, in one line elsewhere. `used`:
  * columns that are taken. */
 void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
+/* Columns of the terminal that `out` is, at least 40; 80 where it is none. */
+size_t cli_columns(FILE *out);
 void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
 size_t cli_width(const char *data, size_t size); /* columns that cli_put takes */
 /* "640 B", "1.5 MiB", somewhere in buf of CLI_SIZE_MAX bytes. */

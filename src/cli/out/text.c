@@ -191,6 +191,12 @@ static size_t columns_of(FILE *out)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40 ? size.ws_col : 80;
 }
 
+size_t cli_columns(FILE *out)
+{
+    size_t columns = columns_of(out);
+    return columns ? columns : 80;
+}
+
 void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent)
 {
     size_t columns = columns_of(out), spaces = 0;
