@@ -61,10 +61,15 @@ static bool is_cached(const ckpt__source *s, uint64_t bytes)
     return there >= asked / 2;
 }
 
-unsigned ckpt__readers_usual(const ckpt__source *s, unsigned cached)
+bool ckpt__source_is_cached(const ckpt__source *s)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < s->count; i++)
         bytes += s->files[i].size;
-    return cached >= CKPT__READERS || bytes < worth_asking || is_cached(s, bytes) ? cached : CKPT__READERS;
+    return bytes < worth_asking || is_cached(s, bytes);
+}
+
+unsigned ckpt__readers_usual(const ckpt__source *s, unsigned cached)
+{
+    return cached >= CKPT__READERS || ckpt__source_is_cached(s) ? cached : CKPT__READERS;
 }
