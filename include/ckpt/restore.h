@@ -55,7 +55,8 @@ typedef struct ckpt_restore_options {
                                    * must tell it */
     size_t threads; /* that read, check and deliver, the calling one among them; 1 to 16, more count as 16. 0: two, and
                                    * where a tensor goes to a GPU twelve, but no more than the process may run on
-                                   * processors; eight where most of the files is not in the page cache. The result is
+                                   * processors; where most of the files is not in the page cache 16 to host memory, eight
+                                   * with CKPT_AVOID_DIRECT, and twelve at most to a GPU. The result is
                                    * the same for any number: the bytes, and the error. Of a damaged checkpoint, which
                                    * tensors are still restored may differ */
     uint64_t
