@@ -16,7 +16,7 @@ CKPT_BEGIN_DECLS
 #define CKPT_AVOID_MAPPING 0x1
 /* Copies of a large checkpoint may go past the processor's cache (x86: non-temporal stores). */
 #define CKPT_AVOID_STREAMING 0x2
-/* Of a large checkpoint that for the most part is not in the page cache, what goes to host memory may be read past it (O_DIRECT), and is
+/* Of a large checkpoint that for the most part is not in the page cache, what goes to host memory may be read past it (O_DIRECT) by eight threads and more, and is
  * not in it afterwards. Files that several processes restore at the same time go through it: the library tells by a shared lock (fcntl(2),
  * F_OFD_SETLK) on a byte far behind the end of each file. */
 #define CKPT_AVOID_DIRECT 0x4

@@ -220,14 +220,15 @@ ckpt_status ckpt__restore_push(ckpt__restorer *r, bool look_only, ckpt_error *er
 {
     const ckpt_restore_options *o = &r->sides[0].options;
     const bool cached = ckpt__source_is_cached(r->reader->source);
+    const unsigned threads = threads_of(r, cached);
     ckpt__push_want want = {.plan = r->bonds.plan,
                             .source = r->reader->source,
                             .lanes = &r->lanes,
                             .progress = look_only ? NULL : &o->progress,
                             .check = !o->no_verify,
                             .look_only = look_only,
-                            .threads = threads_of(r, cached),
-                            .past_cache = !cached,
+                            .threads = threads,
+                            .past_cache = !cached && threads >= CKPT__READERS, /* for fewer the system reads ahead */
                             .avoid = o->avoid,
                             .done = look_only ? NULL : r->bonds.done};
     return ckpt__push(&want, err);

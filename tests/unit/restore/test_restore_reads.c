@@ -296,14 +296,15 @@ START_TEST(a_cold_one)
     ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
     const bool direct = is_direct("a.safetensors");
     is_cold = true;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         o.avoid = i == 1 ? CKPT_AVOID_DIRECT : 0;
         o.verify_first = i == 2;
+        o.threads = i == 3 ? 2 : 0;
         memset(back, 0, LARGE * sizeof *back);
         read_direct = 0;
         ck_assert_msg(ckpt_restore(to, "a.safetensors", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
         ck_assert_int_eq(memcmp(values, back, LARGE * sizeof *back), 0);
-        if (i == 1 || !direct)
+        if (i == 1 || i == 3 || !direct)
             ck_assert_uint_eq(read_direct, 0);
         else
             ck_assert_uint_eq(read_direct, (i == 2 ? 2 : 1) * LARGE * sizeof *back);
