@@ -58,22 +58,27 @@ static void save_cached(job *j)
     save(j, false);
 }
 
-static void restore(job *j, bool verify)
+static void restore(job *j, bool verify, uint64_t avoid)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_restore_options options = CKPT_RESTORE_OPTIONS_INIT;
     options.no_verify = !verify;
     options.threads = j->threads;
+    options.avoid = avoid;
     if (ckpt_restore(j->state, j->path, &options, NULL, &err) < 0)
         die("restore", &err);
 }
 static void restore_checked(job *j)
 {
-    restore(j, true);
+    restore(j, true, 0);
+}
+static void restore_through_cache(job *j)
+{
+    restore(j, true, CKPT_AVOID_DIRECT);
 }
 static void restore_unchecked(job *j)
 {
-    restore(j, false);
+    restore(j, false, 0);
 }
 
 static void verify(job *j)
@@ -206,6 +211,7 @@ static const struct {
     {"save+sync", save_synced},
     {"restore", restore_checked},
     {"restore unchecked", restore_unchecked},
+    {"restore through the cache", restore_through_cache},
     {"verify", verify},
     {"copy out", copy_out},
     {"stall", stall},

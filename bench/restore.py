@@ -92,7 +92,8 @@ def measure_cold(b):
             held.append(cached(path))
             return run()
         return job
-    who = {"ckpt_restore": chilled(ours.path, ours.job("restore"))}
+    who = {"ckpt_restore": chilled(ours.path, ours.job("restore")),
+           "ckpt_restore, through the page cache": chilled(ours.path, ours.job("restore through the cache"))}
     for threads, kib in DIRECT_READS[1:3] if b.quick else DIRECT_READS:
         who[f"direct read, {threads} of {kib} KiB"] = chilled(ours.path, ours.job(f"read direct by {threads} of {kib}"))
     who["read through the cache, 16 of 2048 KiB"] = chilled(ours.path, ours.job("read by 16 of 2048"))

@@ -16,6 +16,10 @@ CKPT_BEGIN_DECLS
 #define CKPT_AVOID_MAPPING 0x1
 /* Copies of a large checkpoint may go past the processor's cache (x86: non-temporal stores). */
 #define CKPT_AVOID_STREAMING 0x2
+/* Of a large checkpoint that for the most part is not in the page cache, what goes to host memory may be read past it (O_DIRECT) by eight threads and more, and is
+ * not in it afterwards. Files that several processes restore at the same time go through it: the library tells by a shared lock (fcntl(2),
+ * F_OFD_SETLK) on a byte far behind the end of each file. */
+#define CKPT_AVOID_DIRECT 0x4
 
 /* Options of a restore: what is restored, and where to. All zero is the safe default: strict, verified. Texts, lists and the map are borrowed during the
  * call. */
@@ -51,7 +55,8 @@ typedef struct ckpt_restore_options {
                                    * must tell it */
     size_t threads; /* that read, check and deliver, the calling one among them; 1 to 16, more count as 16. 0: two, and
                                    * where a tensor goes to a GPU twelve, but no more than the process may run on
-                                   * processors; eight where most of the files is not in the page cache. The result is
+                                   * processors; where most of the files is not in the page cache 16 to host memory, eight
+                                   * with CKPT_AVOID_DIRECT, and twelve at most to a GPU. The result is
                                    * the same for any number: the bytes, and the error. Of a damaged checkpoint, which
                                    * tensors are still restored may differ */
     uint64_t

@@ -10,8 +10,14 @@
 #include "engine/push_priv.h"
 
 /* All in bytes. What of a coded storage is decoded and checked at a time; neighbours that one read has, and a
- * storage that is checked before it is delivered; a hole that one reads through; and what an element may reach behind a range. */
-enum { STEP = 256 << 10, TOGETHER = 512 << 10, HOLE = 64 << 10, BEHIND = 15 };
+ * storage that is checked before it is delivered; neighbours that a disk is asked for at a time; a hole that one reads through; and what an element may reach behind a range. */
+enum {
+    STEP = 256 << 10,
+    TOGETHER = 512 << 10,
+    TOGETHER_PAST = CKPT__DIRECT_MOST - 2 * CKPT__DIRECT_ALIGN,
+    HOLE = 64 << 10,
+    BEHIND = 15
+};
 /* Of a large push a run of so much is worth a copy past the cache; and how far ahead another copy asks for bytes. */
 enum { LARGE_RUN = 4 << 10, AHEAD = 2 << 10 };
 
@@ -30,6 +36,7 @@ typedef struct pusher {
     uint64_t read;                /* bytes of the units that are done; atomic */
     ckpt__push_ways ways, groups; /* of large spans, and of spans that are read together */
     bool streams;                 /* copies go past the cache */
+    ckpt__direct *direct;         /* owned; NULL: files are read through the page cache */
     uint64_t told;                /* the last that progress was told; the calling thread's */
 } pusher;
 
@@ -70,6 +77,7 @@ static ckpt_status need_scratch(worker *w, ckpt_error *err)
 {
     size_t size = (size_t)w->p->range + BEHIND;
     size = size < TOGETHER ? TOGETHER : size;
+    size = w->p->direct && size < TOGETHER_PAST ? TOGETHER_PAST : size;
     if (!w->scratch)
         w->scratch = malloc(size);
     return w->scratch ? CKPT_OK : ckpt__fail_memory(err, "read buffer", size);
@@ -244,8 +252,11 @@ static ckpt_status read_span(worker *w, ckpt__push_span *s, unsigned char *to, b
 {
     pusher *p = w->p;
     char name[200];
-    ckpt__push_part part = {
-        .source = p->want->source, .extent = extent_of(p, s->storage), .begin = s->begin, .end = s->end};
+    ckpt__push_part part = {.source = p->want->source,
+                            .extent = extent_of(p, s->storage),
+                            .begin = s->begin,
+                            .end = s->end,
+                            .direct = p->direct};
     part.what = name_of_storage(p, s->storage, name);
     s->crc = 0;
     return ckpt__push_read(stays ? &p->ways : NULL, &part, to, w->scratch, is_checked(p, s->storage) ? &s->crc : NULL,
@@ -389,7 +400,10 @@ static bool is_stored(const pusher *p, const ckpt__push_span *s)
 static size_t neighbours(const pusher *p, size_t first, size_t last, uint64_t *bytes)
 {
     const ckpt__push_span *s = &p->list.spans[first];
-    uint64_t most = p->devices.lanes ? p->range : TOGETHER, begin = place_of(p, s), reach = begin + (s->end - s->begin);
+    uint64_t most = p->devices.lanes ? p->range
+                    : p->direct      ? TOGETHER_PAST
+                                     : TOGETHER,
+             begin = place_of(p, s), reach = begin + (s->end - s->begin);
     size_t end = first + 1;
     most = p->devices.lanes && most > CKPT__SLOT ? CKPT__SLOT : most;
     most = most < CKPT__BLOCK ? most : CKPT__BLOCK;
@@ -417,12 +431,14 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
     unsigned char *buffer = NULL;
     look l = {0};
     ckpt_status status = CKPT_OK;
-    const unsigned char *cached = NULL;
-    ckpt__push_way_of way = p->devices.lanes ? CKPT__BY_READ : ckpt__push_choose(&p->groups);
+    const unsigned char *past = ckpt__direct_look(p->direct, e->file, begin, (size_t)bytes), *cached = past;
+    ckpt__push_way_of way = past || p->devices.lanes ? CKPT__BY_READ : ckpt__push_choose(&p->groups);
     uint64_t began = ckpt__push_began(&p->groups);
     for (size_t i = first; status == CKPT_OK && p->devices.lanes && i < end; i++)
         status = look_at_span(p, &spans[i], &l, err);
-    if (way != CKPT__BY_READ && (cached = ckpt__cached_look(p->groups.cached, e->file, begin, (size_t)bytes)))
+    if (past)
+        have = bytes;
+    else if (way != CKPT__BY_READ && (cached = ckpt__cached_look(p->groups.cached, e->file, begin, (size_t)bytes)))
         have = bytes;
     else if (status == CKPT_OK)
         status = choose_buffer(w, &l, bytes, &buffer, err);
@@ -450,9 +466,11 @@ static ckpt_status push_together(worker *w, size_t first, size_t end, uint64_t b
                                      .kept = way == CKPT__BY_COPY},
                              err);
     }
-    if (cached)
+    if (past)
+        ckpt__direct_leave(p->direct, past);
+    else if (cached)
         ckpt__cached_leave(p->groups.cached, e->file, begin, (size_t)bytes);
-    if (status == CKPT_OK && (cached || way == CKPT__BY_READ))
+    if (status == CKPT_OK && !past && (cached || way == CKPT__BY_READ))
         ckpt__push_took(&p->groups, way, began, bytes);
     ckpt_status given = ckpt__push_way_give(&w->way, status < 0 ? NULL : err);
     return status < 0 ? status : given;
@@ -592,6 +610,9 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
                                                                p.list.unit_count, err)) == CKPT_OK) {
         p.streams = p.list.bytes >= CKPT__LARGE_PUSH && !(want->avoid & CKPT_AVOID_STREAMING);
         ckpt__push_ways_open(want, p.list.bytes, &p.ways, &p.groups);
+        if (want->past_cache && !p.devices.lanes && p.list.bytes >= ckpt__push_large_from(want) &&
+            !(want->avoid & CKPT_AVOID_DIRECT))
+            p.direct = ckpt__direct_open(want->source);
         status = ckpt__workers_run(p.threads, p.list.unit_count, do_unit, &p, err);
         if (status == CKPT_OK && p.told != p.list.bytes)
             status = tell(&p, err);
@@ -599,6 +620,7 @@ ckpt_status ckpt__push(const ckpt__push_want *want, ckpt_error *err)
         status = sum_up(&p, status, err);
         ckpt__push_devices_close(&p.devices);
         ckpt__cached_close(p.ways.cached);
+        ckpt__direct_close(p.direct);
     }
     for (unsigned i = 0; p.workers && i < p.threads; i++)
         free(p.workers[i].scratch);

@@ -22,8 +22,11 @@ typedef struct ckpt__push_want {
     bool look_only;                /* the same bytes are read and checked, and nothing is written */
     unsigned threads;              /* the calling one is among them; 0: it alone */
     uint64_t range; /* bytes of the source that one thread takes at a time; 0: CKPT__BLOCK, or CKPT__SLOT to devices */
-    uint64_t cached_from;         /* a push of so many bytes may map files (io/cached.h); 0: of 64 MiB */
-    uint64_t avoid;               /* CKPT_AVOID_..., as <ckpt/restore.h> has them */
+    bool
+        past_cache; /* most of the source is not in the page cache: it may be read past it (io/direct.h), to host memory */
+    uint64_t
+        cached_from; /* a push of so many bytes may map files (io/cached.h), or read past the page cache; 0: of 64 MiB */
+    uint64_t avoid;  /* CKPT_AVOID_..., as <ckpt/restore.h> has them */
     unsigned char *done;          /* one a bond, a ckpt__copied, all zero before; NULL: not asked */
     ckpt__convert_counts *counts; /* one a bond; they grow by what conversions cost; NULL: not asked */
 } ckpt__push_want;

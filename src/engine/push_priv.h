@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include "engine/push.h"
 #include "io/cached.h"
+#include "io/direct.h"
 
 /* Bytes [begin, end) of a source storage. A stored extent is cut into several where it is longer than a range; a coded one never is. */
 typedef struct ckpt__push_span {
@@ -55,6 +56,8 @@ typedef struct ckpt__push_ways {
     unsigned turn;                  /* choices so far; atomic */
     uint64_t cost[CKPT__PUSH_WAYS]; /* nanoseconds a KiB, of late; 0: not known; atomic */
 } ckpt__push_ways;
+/* Bytes of a push from which on it is large. */
+uint64_t ckpt__push_large_from(const ckpt__push_want *want);
 /* The ways of large spans, and of spans that are read together. `bytes`: of the whole push. Both have the files, which belong to `spans`: they
  * are closed when all threads are done. */
 void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans, ckpt__push_ways *groups);
@@ -69,6 +72,7 @@ typedef struct ckpt__push_part {
     const ckpt__extent *extent;
     uint64_t begin, end;
     const char *what;
+    ckpt__direct *direct; /* NULL: through the page cache */
 } ckpt__push_part;
 /* Brings them to `to`; NULL: nowhere, by way of scratch, 256 KiB. *crc becomes their CRC-32; crc NULL: not asked for. ways NULL: all is read.
  * ckpt__copy_stream_end has to follow. */

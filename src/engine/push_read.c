@@ -15,9 +15,14 @@ static uint64_t nanoseconds(void)
     return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec : 0;
 }
 
+uint64_t ckpt__push_large_from(const ckpt__push_want *want)
+{
+    return want->cached_from ? want->cached_from : CKPT__LARGE_PUSH;
+}
+
 void ckpt__push_ways_open(const ckpt__push_want *want, uint64_t bytes, ckpt__push_ways *spans, ckpt__push_ways *groups)
 {
-    uint64_t least = want->cached_from ? want->cached_from : CKPT__LARGE_PUSH;
+    uint64_t least = ckpt__push_large_from(want);
     bool no_stream = want->look_only || want->avoid & CKPT_AVOID_STREAMING;
     ckpt__cached *cached = want->avoid & CKPT_AVOID_MAPPING || bytes < least ? NULL : ckpt__cached_open(want->source);
     *spans = (ckpt__push_ways){.cached = cached, .count = no_stream ? CKPT__BY_STREAM : CKPT__PUSH_WAYS};
@@ -74,15 +79,9 @@ static ckpt_status by_read(const ckpt__push_part *p, uint64_t begin, uint64_t en
     return status;
 }
 
-/* False: they are not there, and nothing was done. */
-static bool by_cache(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, size_t n, bool past, unsigned char *to,
-                     uint32_t *crc)
+static void take_over(const unsigned char *from, size_t n, bool past, unsigned char *to, uint32_t *crc)
 {
     enum { AHEAD = 2 << 10 };
-    uint64_t offset = p->extent->offset + at;
-    const unsigned char *from = ckpt__cached_look(w->cached, p->extent->file, offset, n);
-    if (!from)
-        return false;
     if (to && crc)
         *crc = ckpt__crc32_copy_part(*crc, to, from, n, past);
     else if (to && past)
@@ -91,7 +90,36 @@ static bool by_cache(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, 
         ckpt__copy_ahead(to, from, n, AHEAD);
     else if (crc)
         *crc = ckpt__crc32(*crc, from, n);
+}
+
+/* False: they are not there, and nothing was done. */
+static bool by_cache(ckpt__push_ways *w, const ckpt__push_part *p, uint64_t at, size_t n, bool past, unsigned char *to,
+                     uint32_t *crc)
+{
+    uint64_t offset = p->extent->offset + at;
+    const unsigned char *from = ckpt__cached_look(w->cached, p->extent->file, offset, n);
+    if (!from)
+        return false;
+    take_over(from, n, past, to, crc);
     ckpt__cached_leave(w->cached, p->extent->file, offset, n);
+    return true;
+}
+
+/* What of [at, end) is read past the page cache at a time. */
+static size_t part_of_disk(const ckpt__push_part *p, uint64_t at)
+{
+    uint64_t left = p->end - at, most = CKPT__DIRECT_MOST - (p->extent->offset + at) % CKPT__DIRECT_ALIGN;
+    return (size_t)(left < most ? left : most);
+}
+
+/* False: they are to be read otherwise, and nothing was done. Ordinary copies: where the disk is waited for, the others are no faster. */
+static bool by_disk(const ckpt__push_part *p, uint64_t at, size_t n, unsigned char *to, uint32_t *crc)
+{
+    const unsigned char *from = ckpt__direct_look(p->direct, p->extent->file, p->extent->offset + at, n);
+    if (!from)
+        return false;
+    take_over(from, n, false, to, crc);
+    ckpt__direct_leave(p->direct, from);
     return true;
 }
 
@@ -105,6 +133,12 @@ ckpt_status ckpt__push_read(ckpt__push_ways *w, const ckpt__push_part *p, unsign
     for (uint64_t at = p->begin, n; status == CKPT_OK && at < p->end; at += n) {
         unsigned char *here = to ? to + (at - p->begin) : NULL;
         n = p->end - at < window ? p->end - at : window;
+        if (p->direct) {
+            n = part_of_disk(p, at);
+            status = ckpt__extent_holds(p->extent, at, n, p->what, err);
+            if (status < 0 || by_disk(p, at, (size_t)n, here, crc))
+                continue;
+        }
         ckpt__push_way_of way = w ? ckpt__push_choose(w) : CKPT__BY_READ;
         uint64_t began = w ? ckpt__push_began(w) : 0;
         if (way != CKPT__BY_READ) {

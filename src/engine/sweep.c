@@ -86,7 +86,7 @@ static ckpt_status do_unit(void *ctx, unsigned worker, size_t unit, ckpt_error *
     uint64_t read = 0;
     for (size_t i = s->units[unit]; i < s->units[unit + 1]; i++) {
         part *p = &s->parts[i];
-        const ckpt__push_part what = {s->source, s->list[p->of].extent, p->begin, p->end, ""};
+        const ckpt__push_part what = {s->source, s->list[p->of].extent, p->begin, p->end, "", NULL};
         ckpt_status status =
             ckpt__push_read(&s->ways, &what, NULL, s->scratch + (size_t)worker * SCRATCH, &p->crc, err);
         if (status < 0 && status != CKPT_E_DAMAGED)

@@ -58,8 +58,8 @@ static long break_seconds(void)
     return seconds;
 }
 
-/* Is the file system one whose files no other machine changes, and whose pages stay where they are? Numbers: statfs(2). */
-static bool is_local(int fd)
+/* Numbers: statfs(2). */
+bool ckpt__cached_is_local(int fd)
 {
     struct statfs f;
     if (fstatfs(fd, &f) != 0)
@@ -132,7 +132,7 @@ static void map(ckpt__cached *c, uint32_t file)
     if (size == 0 || size > SIZE_MAX / 2 || c->count == CKPT__CACHED_FILES ||
         ckpt__descriptor_pin(c->source, file, 0, &m->fd, NULL) < 0)
         return;
-    if (is_local(m->fd) && take_lease(m->fd) && fstat(m->fd, &st) == 0 && (uint64_t)st.st_size >= size) {
+    if (ckpt__cached_is_local(m->fd) && take_lease(m->fd) && fstat(m->fd, &st) == 0 && (uint64_t)st.st_size >= size) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, m->fd, 0);
         if (p != MAP_FAILED) {
             /* Nothing is looked at that is not cached: so nothing is to be read ahead. */

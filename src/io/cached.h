@@ -22,6 +22,8 @@ typedef struct ckpt__cached ckpt__cached;
  * below accept NULL. */
 ckpt__cached *ckpt__cached_open(const ckpt__source *s);
 void ckpt__cached_close(ckpt__cached *c);
+/* Is the file system one whose files no other machine changes, and whose pages stay where they are? */
+bool ckpt__cached_is_local(int fd);
 /* Bytes [offset, offset + n) of a file, to be read until ckpt__cached_leave; nobody changes them. NULL: the file is not mapped, or not
  * all of them are in the page cache. */
 const unsigned char *ckpt__cached_look(ckpt__cached *c, uint32_t file, uint64_t offset, size_t n);

@@ -6,12 +6,24 @@
 
 #include <errno.h>
 #include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
 #include "io/descriptors.h"
 
 enum { SAMPLES = 64 };
 static const uint64_t worth_asking = 16 << 20; /* bytes: fewer are read before threads have begun */
 
 typedef enum answer { NOT_THERE = 0, THERE, NOT_TOLD } answer;
+
+/* Where in each step it is asked, another place each time: a page that is asked for and is not there is fetched for whoever asks next, who
+ * would find just these. */
+static uint64_t place_in(uint64_t step)
+{
+    struct timespec t = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t x = ((uint64_t)t.tv_nsec + (uint64_t)getpid() * 1000003) * 0x9e3779b97f4a7c15U;
+    return step ? (x >> 16) % step : 0;
+}
 
 /* A read that does not wait. */
 static answer ask(int fd, uint64_t at)
@@ -24,9 +36,10 @@ static answer ask(int fd, uint64_t at)
 
 bool ckpt__file_is_cached(const ckpt__file *f, int fd)
 {
+    const uint64_t step = f->size / SAMPLES, place = place_in(step);
     unsigned there = 0;
     for (uint64_t i = 0; i < SAMPLES; i++) {
-        answer is = ask(fd, f->size / SAMPLES * i);
+        answer is = ask(fd, step * i + place);
         if (is == NOT_TOLD)
             return true;
         there += is == THERE;
@@ -38,7 +51,7 @@ bool ckpt__file_is_cached(const ckpt__file *f, int fd)
 static bool is_cached(const ckpt__source *s, uint64_t bytes)
 {
     const uint64_t step = bytes / SAMPLES;
-    uint64_t begin = 0, next = 0;
+    uint64_t begin = 0, next = place_in(step);
     unsigned there = 0, asked = 0;
     for (size_t i = 0; i < s->count && asked < SAMPLES; begin += s->files[i++].size) {
         const uint64_t end = begin + s->files[i].size;
@@ -61,10 +74,15 @@ static bool is_cached(const ckpt__source *s, uint64_t bytes)
     return there >= asked / 2;
 }
 
-unsigned ckpt__readers_usual(const ckpt__source *s, unsigned cached)
+bool ckpt__source_is_cached(const ckpt__source *s)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < s->count; i++)
         bytes += s->files[i].size;
-    return cached >= CKPT__READERS || bytes < worth_asking || is_cached(s, bytes) ? cached : CKPT__READERS;
+    return bytes < worth_asking || is_cached(s, bytes);
+}
+
+unsigned ckpt__readers_usual(const ckpt__source *s, unsigned cached)
+{
+    return cached >= CKPT__READERS || ckpt__source_is_cached(s) ? cached : CKPT__READERS;
 }

@@ -17,6 +17,7 @@ static struct {
 } files[FILES];
 static bool not_told; /* the system has no such reads */
 static unsigned asked;
+static off_t asked_at; /* last */
 
 ssize_t __wrap_preadv2(int fd, const struct iovec *to, int n, off_t at, int flags);
 ssize_t __wrap_preadv2(int fd, const struct iovec *to, int n, off_t at, int flags)
@@ -25,6 +26,7 @@ ssize_t __wrap_preadv2(int fd, const struct iovec *to, int n, off_t at, int flag
     ck_assert_int_eq(fstat(fd, &st), 0);
     ck_assert(at >= 0 && at < st.st_size && n == 1 && to->iov_len == 1 && flags == RWF_NOWAIT);
     asked++;
+    asked_at = at;
     errno = not_told ? EOPNOTSUPP : EAGAIN;
     for (size_t i = 0; i < FILES && !not_told; i++)
         if (files[i].ino == st.st_ino && (uint64_t)at < files[i].there)
@@ -130,6 +132,26 @@ START_TEST(a_file_that_is_gone_is_passed_over)
 }
 END_TEST
 
+/* What is asked for is fetched: the next who asks is not to find that alone. */
+START_TEST(other_places_each_time)
+{
+    off_t first[2];
+    bool differs[2] = {false, false};
+    int fd = open(at("large"), O_RDONLY);
+    ck_assert_int_ge(fd, 0);
+    for (int i = 0; i < 16; i++) {
+        ck_assert(!ckpt__file_is_cached(&s->files[0], fd));
+        first[0] = i ? first[0] : asked_at;
+        differs[0] |= asked_at != first[0];
+        ck_assert(!ckpt__source_is_cached(s));
+        first[1] = i ? first[1] : asked_at;
+        differs[1] |= asked_at != first[1];
+    }
+    close(fd);
+    ck_assert(differs[0] && differs[1]);
+}
+END_TEST
+
 START_TEST(one_file_is_asked_for_alone)
 {
     int fd = open(at("large"), O_RDONLY);
@@ -157,6 +179,7 @@ int main(void)
     tcase_add_test(t, little_is_not_asked_for);
     tcase_add_test(t, a_file_that_is_gone_is_passed_over);
     tcase_add_test(t, one_file_is_asked_for_alone);
+    tcase_add_test(t, other_places_each_time);
     suite_add_tcase(suite, t);
     return run_suite(suite);
 }

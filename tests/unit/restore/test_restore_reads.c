@@ -1,10 +1,15 @@
 /* What a restore reads, counted at pread: each byte once, in whatever shape, and into however many states. And tensors that lie in
  * pieces: the reader that is opened here splits one. */
 #include <ckpt/ckpt.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include "engine/put.h"
+#include "io/direct.h"
 #include "reader/reader.h"
 #include "../counted_reads.h"
 #include "../mapped_files.h"
@@ -234,6 +239,99 @@ START_TEST(split_tensors)
 }
 END_TEST
 
+/* What the system says of the page cache: nothing is there. A file that is open with O_DIRECT is not read so where it is on tmpfs, or on a
+ * file system that has no such reads, but it is the same descriptor. */
+static bool is_cold;
+static uint64_t read_direct; /* bytes */
+ssize_t __real_preadv2(int fd, const struct iovec *to, int n, off_t from, int flags);
+ssize_t __wrap_preadv2(int fd, const struct iovec *to, int n, off_t from, int flags);
+ssize_t __wrap_preadv2(int fd, const struct iovec *to, int n, off_t from, int flags)
+{
+    errno = EAGAIN;
+    return is_cold ? -1 : __real_preadv2(fd, to, n, from, flags);
+}
+long __real_syscall(long number, long a, void *b, void *c, long d, void *e);
+long __wrap_syscall(long number, long a, void *b, void *c, long d, void *e);
+long __wrap_syscall(long number, long a, void *b, void *c, long d, void *e)
+{
+    return is_cold && number == 451 ? 0 : __real_syscall(number, a, b, c, d, e); /* cachestat */
+}
+const unsigned char *__real_ckpt__direct_look(ckpt__direct *d, uint32_t file, uint64_t offset, size_t n);
+const unsigned char *__wrap_ckpt__direct_look(ckpt__direct *d, uint32_t file, uint64_t offset, size_t n);
+const unsigned char *__wrap_ckpt__direct_look(ckpt__direct *d, uint32_t file, uint64_t offset, size_t n)
+{
+    const unsigned char *bytes = __real_ckpt__direct_look(d, file, offset, n);
+    __atomic_add_fetch(&read_direct, bytes ? n : 0, __ATOMIC_RELAXED);
+    return bytes;
+}
+
+/* Can this file be read past the page cache? */
+static bool is_direct(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECT);
+    void *block = aligned_alloc(4096, 4096);
+    bool is = fd >= 0 && block && pread(fd, block, 4096, 0) == 4096;
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    if (!is)
+        printf("# skipped: no file here can be read with O_DIRECT\n");
+    return is;
+}
+
+/* A file of more than 64 MiB that is not in the page cache is read past it; the bytes are the same, and so are the errors. */
+START_TEST(a_cold_one)
+{
+    enum { LARGE = 20 << 20 };
+    static const int64_t large_shape[] = {LARGE};
+    ckpt_error err = CKPT_ERROR_INIT, cut[2] = {CKPT_ERROR_INIT, CKPT_ERROR_INIT};
+    float *values = malloc(LARGE * sizeof *values), *back = malloc(LARGE * sizeof *back);
+    ckpt_state *from = ckpt_state_new(), *to = ckpt_state_new();
+    make_scratch();
+    for (size_t i = 0; i < LARGE; i++)
+        values[i] = (float)(i * 7 % 16777213);
+    bind_one(from, "w", CKPT_F32, 1, large_shape, NULL, values, any);
+    bind_one(to, "w", CKPT_F32, 1, large_shape, NULL, back, any);
+    ck_assert_int_eq(ckpt_save(from, "a.safetensors", NULL, &err), CKPT_OK);
+    ckpt_restore_options o = CKPT_RESTORE_OPTIONS_INIT;
+    const bool direct = is_direct("a.safetensors");
+    is_cold = true;
+    for (int i = 0; i < 4; i++) {
+        o.avoid = i == 1 ? CKPT_AVOID_DIRECT : 0;
+        o.verify_first = i == 2;
+        o.threads = i == 3 ? 2 : 0;
+        memset(back, 0, LARGE * sizeof *back);
+        read_direct = 0;
+        ck_assert_msg(ckpt_restore(to, "a.safetensors", &o, NULL, &err) == CKPT_OK, "%s: %s", err.object, err.message);
+        ck_assert_int_eq(memcmp(values, back, LARGE * sizeof *back), 0);
+        if (i == 1 || i == 3 || !direct)
+            ck_assert_uint_eq(read_direct, 0);
+        else
+            ck_assert_uint_eq(read_direct, (i == 2 ? 2 : 1) * LARGE * sizeof *back);
+    }
+    int fd = open("a.safetensors", O_RDWR);
+    struct stat st;
+    char byte;
+    ck_assert(fstat(fd, &st) == 0 && pread(fd, &byte, 1, st.st_size - 5) == 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, st.st_size - 5), 1);
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        o = (ckpt_restore_options)CKPT_RESTORE_OPTIONS_INIT;
+        o.avoid = i ? CKPT_AVOID_DIRECT : 0;
+        ck_assert_int_eq(ckpt_restore(to, "a.safetensors", &o, NULL, &cut[i]), CKPT_E_DAMAGED);
+    }
+    ck_assert_str_eq(cut[0].message, cut[1].message);
+    ck_assert_ptr_nonnull(strstr(cut[0].message, "CRC-32"));
+    is_cold = false;
+    ckpt_state_free(from);
+    ckpt_state_free(to);
+    free(values);
+    free(back);
+    remove_scratch();
+}
+END_TEST
+
 /* A file of more than 64 MiB that is in the page cache is mapped for the most part, where a lease is given on it, and read where nobody
  * wants that; the bytes are the same. */
 START_TEST(a_large_one)
@@ -241,7 +339,7 @@ START_TEST(a_large_one)
     enum { LARGE = 20 << 20 };
     static const int64_t large_shape[] = {LARGE};
     static const uint64_t avoid[] = {0, CKPT_AVOID_MAPPING, CKPT_AVOID_STREAMING,
-                                     CKPT_AVOID_MAPPING | CKPT_AVOID_STREAMING};
+                                     CKPT_AVOID_MAPPING | CKPT_AVOID_STREAMING, CKPT_AVOID_DIRECT};
     ckpt_error err = CKPT_ERROR_INIT;
     float *values = malloc(LARGE * sizeof *values), *back = malloc(LARGE * sizeof *back);
     ckpt_state *from = ckpt_state_new(), *to = ckpt_state_new();
@@ -289,6 +387,7 @@ int main(void)
     tcase_add_test(t, small_neighbours_together);
     tcase_add_test(t, split_tensors);
     tcase_add_test(t, a_large_one);
+    tcase_add_test(t, a_cold_one);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
