@@ -107,6 +107,41 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt
     return status;
 }
 
+/* All that is asked by name has been asked: of a checkpoint of a million tensors that is 150 MB which the placement and the bytes can
+ * have. The entries of numbers that become tensors stay, and those of steps, whose number the placement may ask for. Without memory for
+ * them all stay. */
+static bool is_asked_again(const ckpt__target_state *side, size_t i)
+{
+    const ckpt__item *item = &side->items[i];
+    return item->entry != SIZE_MAX && (item->tensor == SIZE_MAX || side->state->bindings[i].role == CKPT_ROLE_STEP);
+}
+
+static void forget_names(ckpt__target_state *side)
+{
+    ckpt__canon *c = side->canon;
+    size_t kept = 0;
+    for (size_t i = 0; i < side->state->count; i++)
+        kept += is_asked_again(side, i);
+    ckpt__canon_entry *entries = malloc((kept + 1) * sizeof *entries);
+    if (!entries)
+        return;
+    kept = 0;
+    for (size_t i = 0; i < side->state->count; i++) {
+        ckpt__item *item = &side->items[i];
+        if (is_asked_again(side, i)) {
+            entries[kept] = c->entries[item->entry];
+            item->entry = kept++;
+        }
+    }
+    free(c->entries);
+    ckpt__hash_free(c->by_name);
+    free(side->consumed);
+    c->entries = entries;
+    c->count = kept;
+    c->by_name = NULL;
+    side->consumed = NULL;
+}
+
 static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     if (!side->report && !(side->report = side->own_report = ckpt_report_new()))
@@ -120,6 +155,8 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
     if (status == CKPT_OK)
         status = ckpt__restore_match(r, side, err);
     if (status == CKPT_OK)
+        forget_names(side);
+    if (status == CKPT_OK)
         status = ckpt__restore_place(r, side, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
         if (!side->state->bindings[i].ours)
@@ -127,34 +164,6 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
     if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_SEVERITY_ERROR)
         status = ckpt__report_fail(side->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, r->path, err);
     return status;
-}
-
-/* All that is asked by name has been asked: of a checkpoint of a million tensors that is 150 MB which the bytes can have. The entries
- * of numbers that become tensors stay. Without memory for those all stay. */
-static void forget_names(ckpt__target_state *side)
-{
-    ckpt__canon *c = side->canon;
-    size_t kept = 0;
-    for (size_t i = 0; i < side->state->count; i++)
-        kept += side->items[i].tensor == SIZE_MAX && side->items[i].entry != SIZE_MAX;
-    ckpt__canon_entry *entries = malloc((kept + 1) * sizeof *entries);
-    if (!entries)
-        return;
-    kept = 0;
-    for (size_t i = 0; i < side->state->count; i++) {
-        ckpt__item *item = &side->items[i];
-        if (item->tensor == SIZE_MAX && item->entry != SIZE_MAX) {
-            entries[kept] = c->entries[item->entry];
-            item->entry = kept++;
-        }
-    }
-    free(c->entries);
-    ckpt__hash_free(c->by_name);
-    free(side->consumed);
-    c->entries = entries;
-    c->count = kept;
-    c->by_name = NULL;
-    side->consumed = NULL;
 }
 
 static void free_side(ckpt__target_state *side)
@@ -502,8 +511,6 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = report_done(&r, &r.sides[i], err);
     bool moving = status == CKPT_OK;
-    for (size_t i = 0; moving && i < n; i++)
-        forget_names(&r.sides[i]);
     if (moving)
         status = move(&r, err);
     for (size_t i = 0; i < n; i++) {
