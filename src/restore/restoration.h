@@ -19,7 +19,7 @@ typedef enum ckpt__fate {
  * allocation fills data and fresh. So all that can be wrong is known before the first byte of the state changes. */
 typedef struct ckpt__item {
     size_t entry;  /* canonical entry, or SIZE_MAX: not in the checkpoint */
-    size_t tensor; /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
+    size_t tensor; /* number in the index, until the bonds are made; SIZE_MAX: a number in the value tree, or nothing */
     ckpt__fate fate;
     size_t like;        /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
                                    * SIZE_MAX: none */
