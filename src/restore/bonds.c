@@ -207,14 +207,14 @@ ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; i < r->sides[n].state->count; i++)
-            count += r->sides[n].items[i].tensor != SIZE_MAX;
+            count += r->sides[n].items[i].tensor != CKPT__NOTHING;
     if (!(b->places = ckpt__index_new(0)) || !ckpt__index_reserve(b->places, count, 0) ||
         !ckpt__grow(&b->bonds, &b->bond_capacity, count, sizeof *b->bonds) ||
         !ckpt__grow(&b->owners, &b->owner_capacity, count, sizeof *b->owners))
         return no_memory(r, err);
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; status == CKPT_OK && i < r->sides[n].state->count; i++)
-            if (r->sides[n].items[i].tensor != SIZE_MAX)
+            if (r->sides[n].items[i].tensor != CKPT__NOTHING)
                 status = add_bond(r, n, i, err);
     if (status == CKPT_OK && !(b->done = calloc(b->count + 1, sizeof *b->done)))
         status = no_memory(r, err);

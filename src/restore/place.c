@@ -45,8 +45,8 @@ static bool get_tag(ckpt__restorer *r, ckpt__target_state *side, places *p, size
     const ckpt__item *item = &side->items[i];
     ckpt_str saved = {NULL, 0};
     ckpt_device own = {CKPT_DEVICE_NONE, -1};
-    if (item->tensor != SIZE_MAX || item->like != SIZE_MAX)
-        saved = r->reader->index->tensors[item->tensor != SIZE_MAX ? item->tensor : item->like].info.device;
+    if (item->tensor != CKPT__NOTHING || item->like != CKPT__NOTHING)
+        saved = r->reader->index->tensors[item->tensor != CKPT__NOTHING ? item->tensor : item->like].info.device;
     if (!b->ours)
         own = ckpt__memory_device(&b->memory);
     else if (b->wanted.type != CKPT_DEVICE_NONE)
@@ -87,8 +87,9 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p
             .stays = !b->ours && !enforced(side)};
         if (!get_tag(r, side, p, i, &p->subjects[i].tag))
             status = ckpt__fail_memory(err, r->path, 0);
-        p->dtypes[i] =
-            side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
+        p->dtypes[i] = side->items[i].tensor != CKPT__NOTHING
+                           ? r->reader->index->tensors[side->items[i].tensor].info.dtype
+                           : b->dtype;
         if (p->kinds && ckpt__hash_get(groups, owner.data, owner.size, &g))
             p->kinds[i] = ckpt__kind_of_flags(side->canon->groups[g].flags);
     }
@@ -126,7 +127,7 @@ static void aim(ckpt__target_state *side, places *p, size_t i)
     ckpt__item *item = &side->items[i];
     ckpt_device keep = ckpt__tag_parse(p->subjects[i].tag), own = ckpt__memory_device(&b->memory);
     item->target = p->targets[i].device.type != CKPT_DEVICE_NONE ? p->targets[i].device : keep;
-    item->cast = p->targets[i].cast;
+    item->cast = (uint8_t)p->targets[i].cast;
     if (item->target.type == CKPT_DEVICE_NONE)
         item->target = b->ours ? common_device(side, p) : own;
     if (item->target.type == CKPT_DEVICE_CUDA && item->target.index < 0)
@@ -277,7 +278,7 @@ static ckpt_status check_dtype(ckpt__restorer *r, ckpt__target_state *side, size
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
-    if (item->tensor == SIZE_MAX)
+    if (item->tensor == CKPT__NOTHING)
         return CKPT_OK;
     const ckpt_tensor_info *t = &r->reader->index->tensors[item->tensor].info;
     if (t->dtype == b->dtype)
@@ -342,7 +343,7 @@ static ckpt_status check_arenas(ckpt__target_state *side, ckpt_error *err)
         return ckpt__fail_memory(err, "arenas", 0);
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
-        if (b->arena == SIZE_MAX)
+        if (b->arena == CKPT__NO_ARENA)
             continue;
         ckpt_device *d = &side->arena_device[b->arena], target = side->items[i].target;
         char one[CKPT_DEVICE_NAME_MAX], two[CKPT_DEVICE_NAME_MAX];
