@@ -142,15 +142,15 @@ END_TEST
 
 static const ckpt__piece *splits; /* of the tensor "a", which is "w" then; NULL: nothing is split */
 
-ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *err);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *err);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *err)
+ckpt_status __real_ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                         ckpt_error *err);
+ckpt_status __wrap_ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                         ckpt_error *err);
+ckpt_status __wrap_ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                         ckpt_error *err)
 {
     static const int64_t all[] = {8, 6};
-    ckpt_status status = __real_ckpt_reader_open(path, options, out, err);
+    ckpt_status status = __real_ckpt__reader_nameless(path, options, out, err);
     if (status < 0 || !splits)
         return status;
     size_t i;
