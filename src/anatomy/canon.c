@@ -8,17 +8,14 @@ static ckpt_status load_wanted(ckpt__builder *b)
 {
     const ckpt__canon_hints *h = b->hints;
     /* Declared names say as well as bound ones which dict is the model. */
-    size_t count = h->wanted_count ? h->wanted_count : h->param_name_count;
-    if (!count)
+    if (h->wants || !h->param_name_count)
         return CKPT_OK;
-    b->wanted = ckpt__hash_new(count);
+    b->wanted = ckpt__hash_new(h->param_name_count);
     if (!b->wanted)
         return ckpt__canon_no_memory(b);
-    for (size_t i = 0; i < count; i++) {
-        ckpt_str name = h->wanted_count ? h->wanted[i] : ckpt__s(h->param_names[i]);
-        if (name.data && ckpt__hash_put(b->wanted, name.data, name.size, i, NULL) < 0)
+    for (size_t i = 0; i < h->param_name_count; i++)
+        if (ckpt__hash_put(b->wanted, h->param_names[i], strlen(h->param_names[i]), i, NULL) < 0)
             return ckpt__canon_no_memory(b);
-    }
     return CKPT_OK;
 }
 

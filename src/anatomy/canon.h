@@ -122,8 +122,10 @@ typedef struct ckpt__canon_hints {
     struct ckpt__anatomy *anatomy;
     const char *const *param_names;
     size_t param_name_count; /* the optimizer's order, declared by the caller */
-    const ckpt_str *wanted;
-    size_t wanted_count; /* names of the state's parameters and buffers */
+    /* Is it the name of one of the state's parameters and buffers, or another name of a tensor of it? NULL: it has none, or there is no
+     * state. */
+    bool (*wants)(const void *ctx, ckpt_str name);
+    const void *wants_ctx; /* the caller's: wants gets it */
     /* The state's own groups, in its order: they name the parameters of an optimizer that lies in a file without a model,
      * where the groups are of these sizes. */
     const ckpt_str *group_params;

@@ -303,12 +303,12 @@ static ckpt_status locate_model(ckpt__builder *b, size_t *node, int *strip)
     *strip = 0;
     if (path) {
         s = by_rule(b, "model", path, b->models, b->model_count, node);
-        if (s == CKPT_OK && b->wanted)
+        if (s == CKPT_OK && ckpt__canon_asks(b))
             s = ckpt__canon_match_below(b, *node, strip);
     } else {
-        if (b->wanted)
+        if (ckpt__canon_asks(b))
             s = ckpt__canon_match_wanted(b, node, strip);
-        if (s == CKPT_OK && *node == SIZE_MAX && count == 1 && b->wanted)
+        if (s == CKPT_OK && *node == SIZE_MAX && count == 1 && ckpt__canon_asks(b))
             *node = plain[0];
         else if (s == CKPT_OK && *node == SIZE_MAX && count == 1)
             s = take_only(b, plain[0], node);

@@ -282,7 +282,7 @@ static bool belongs(const ckpt__builder *b, bool parent_is_model, bool flat, ckp
 {
     if (flat)
         return true;
-    return b->wanted ? ckpt__hash_get(b->wanted, name.data, name.size, NULL) : parent_is_model;
+    return ckpt__canon_asks(b) ? ckpt__canon_wants(b, name.data, name.size) : parent_is_model;
 }
 
 static ckpt_status add_model_entry(ckpt__builder *b, ckpt__model *m, size_t node, ckpt_str name)
@@ -402,7 +402,7 @@ static ckpt_status score_tensor(ckpt__builder *b, struct score *score, size_t no
         ckpt_status s = ckpt__canon_name_buf(b, raw, strip, name);
         if (s != CKPT_OK)
             return s;
-        score->matched[strip] += ckpt__hash_get(b->wanted, name->data, name->size, NULL);
+        score->matched[strip] += ckpt__canon_wants(b, name->data, name->size);
     }
     return CKPT_OK;
 }

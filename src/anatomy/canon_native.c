@@ -42,7 +42,7 @@ static ckpt_status match_strips(ckpt__builder *b, ckpt_str own, ckpt__buf names[
         if (s != CKPT_OK)
             return s;
         bool same = strip > 0 && name->size == before->size && memcmp(name->data, before->data, name->size) == 0;
-        found = same ? found : ckpt__hash_get(b->wanted, name->data, name->size, NULL);
+        found = same ? found : ckpt__canon_wants(b, name->data, name->size);
         matched[strip] += found;
     }
     return CKPT_OK;
@@ -55,12 +55,12 @@ static ckpt_status choose_strip(ckpt__builder *b, int *out)
     ckpt__buf names[2] = {{0}};
     ckpt_status s = CKPT_OK;
     *out = 0;
-    bool all = b->wanted != NULL; /* as they are: no stripping finds more */
+    bool all = ckpt__canon_asks(b); /* as they are: no stripping finds more */
     for (size_t i = 0; all && i < b->index->tensor_count && s == CKPT_OK; i++) {
         s = ckpt__canon_name_buf(b, b->index->tensors[i].info.name, 0, &names[0]);
-        all = s == CKPT_OK && ckpt__hash_get(b->wanted, names[0].data, names[0].size, NULL);
+        all = s == CKPT_OK && ckpt__canon_wants(b, names[0].data, names[0].size);
     }
-    for (size_t i = 0; b->wanted && !all && i < b->index->tensor_count && s == CKPT_OK; i++)
+    for (size_t i = 0; ckpt__canon_asks(b) && !all && i < b->index->tensor_count && s == CKPT_OK; i++)
         s = match_strips(b, b->index->tensors[i].info.name, names, matched);
     for (int strip = 1; strip < 3; strip++)
         if (matched[strip] > matched[*out])

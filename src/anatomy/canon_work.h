@@ -106,7 +106,7 @@ typedef struct ckpt__builder {
     ckpt__tree tree;                /* the anatomy's */
     ckpt_report *report;
     ckpt_error *err;
-    ckpt__hash *wanted; /* owned: names of the hints; NULL: none */
+    ckpt__hash *wanted; /* owned: names that count as wanted, where no state says what is; NULL: none */
     size_t *optimizers; /* heap, owned: nodes that are an optimizer's dict, ascending */
     size_t optimizer_count, optimizer_capacity;
     size_t *models; /* heap, owned: nodes that are a state_dict by their structure, ascending */
@@ -117,6 +117,17 @@ typedef struct ckpt__builder {
     size_t entry_capacity; /* of canon->entries */
     bool no_memory;        /* a finding could not be added */
 } ckpt__builder;
+
+/* Does anybody say which names are wanted; and is this one of them? */
+static inline bool ckpt__canon_asks(const ckpt__builder *b)
+{
+    return b->wanted || b->hints->wants;
+}
+static inline bool ckpt__canon_wants(const ckpt__builder *b, const char *name, size_t n)
+{
+    return b->wanted ? ckpt__hash_get(b->wanted, name, n, NULL)
+                     : b->hints->wants && b->hints->wants(b->hints->wants_ctx, (ckpt_str){name, n});
+}
 
 /* canon_note.c. A directory of files; the root's keys are their names. */
 bool ckpt__canon_in_files(const ckpt__builder *b);

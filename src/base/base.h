@@ -105,6 +105,16 @@ char *ckpt__arena_copy(ckpt__arena *a, const char *data, size_t n);   /* NUL add
 ckpt_str ckpt__arena_str(ckpt__arena *a, const char *data, size_t n); /* data NULL on failure */
 /* One after the other, as one string; data NULL on failure. A part may be without data. */
 ckpt_str ckpt__arena_join(ckpt__arena *a, ckpt_str one, ckpt_str two, ckpt_str three);
+/* Shape and strides in an arena. Many tensors that follow each other are alike in both (moments and their parameter, the layers of a
+ * model), and those have one copy. */
+typedef struct ckpt__last_view {
+    const int64_t *last; /* shape[ndim], strides[ndim], in the arena; NULL: none yet */
+    uint32_t ndim;
+    bool c_order; /* nobody gave the strides */
+} ckpt__last_view;
+/* shape[ndim], strides[ndim]; strides NULL: C order, and then the shape's product is known to fit. NULL: no memory. */
+const int64_t *ckpt__view_keep(ckpt__last_view *last, ckpt__arena *arena, const int64_t *shape, const int64_t *strides,
+                               uint32_t ndim);
 /* So many bytes are likely to be asked for: what is asked first lies in one piece, in huge pages where there are some, that is
  * quicker to have and to walk through. Nothing else changes, and nothing is lost where it is not to be had. */
 void ckpt__arena_expect(ckpt__arena *a, size_t bytes);

@@ -53,6 +53,32 @@ void ckpt__c_strides(const int64_t *shape, uint32_t ndim, int64_t *strides)
     }
 }
 
+static bool is_last(const ckpt__last_view *v, const int64_t *shape, const int64_t *strides, uint32_t ndim)
+{
+    const size_t size = ndim * sizeof *shape;
+    if (!v->last || v->ndim != ndim || (ndim && memcmp(v->last, shape, size) != 0))
+        return false;
+    return strides && ndim ? memcmp(v->last + ndim, strides, size) == 0 : v->c_order;
+}
+
+const int64_t *ckpt__view_keep(ckpt__last_view *v, ckpt__arena *a, const int64_t *shape, const int64_t *strides,
+                               uint32_t ndim)
+{
+    if (is_last(v, shape, strides, ndim))
+        return v->last;
+    int64_t *copy = ckpt__arena_array(a, ndim ? 2 * (size_t)ndim : 1, sizeof *copy);
+    if (!copy)
+        return NULL;
+    if (ndim)
+        memcpy(copy, shape, ndim * sizeof *copy);
+    if (strides && ndim)
+        memcpy(copy + ndim, strides, ndim * sizeof *copy);
+    else
+        ckpt__c_strides(copy, ndim, copy + ndim);
+    *v = (ckpt__last_view){copy, ndim, !strides || !ndim};
+    return copy;
+}
+
 bool ckpt__is_c_order(const int64_t *shape, const int64_t *strides, uint32_t ndim)
 {
     int64_t n = 1;

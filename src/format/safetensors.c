@@ -14,6 +14,12 @@ void ckpt__st_free(ckpt__st_header *h)
     memset(h, 0, sizeof *h);
 }
 
+void ckpt__st_forget_text(ckpt__st_header *h)
+{
+    free(h->bytes);
+    h->bytes = NULL;
+}
+
 static uint64_t length_of(const unsigned char *p)
 {
     uint64_t n = 0;

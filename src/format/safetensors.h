@@ -30,7 +30,7 @@ typedef struct ckpt__st_metadata {
  * end 48, last of 12 bytes has begin 48 and end 60, and 4096 + 60 is all of the file, as the format demands. */
 typedef struct ckpt__st_header {
     ckpt__arena *arena; /* owned: the shapes and the metadata */
-    char *bytes;        /* heap, owned: the 8 length bytes and the JSON */
+    char *bytes;        /* heap, owned: the 8 length bytes and the JSON; NULL: forgotten */
     uint64_t size;      /* bytes of both: where the data section starts in the file */
     ckpt__st_entry *entries;
     size_t count, capacity; /* heap, owned */
@@ -47,6 +47,8 @@ ckpt_status ckpt__st_load(const ckpt__source *source, uint32_t file, ckpt__st_he
 /* Parses and checks h->bytes against the file's size. Names go into `names`; odd but harmless things into findings. */
 ckpt_status ckpt__st_parse(ckpt__st_header *h, uint64_t file_size, const char *label, ckpt__arena *names,
                            ckpt_report *findings, ckpt_error *err);
+/* What was parsed stays: the text of a million tensors has 88 MB, which the index can have. */
+void ckpt__st_forget_text(ckpt__st_header *h);
 void ckpt__st_free(ckpt__st_header *h);
 const ckpt__st_metadata *ckpt__st_find(const ckpt__st_header *h, const char *key);
 

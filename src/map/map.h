@@ -20,8 +20,8 @@ typedef enum ckpt__decided {
 typedef struct ckpt__target {
     ckpt_device device; /* NONE: the tensor keeps its tag */
     ckpt__decided by;
-    size_t rule;     /* number of the rule, for messages; SIZE_MAX: none */
     ckpt_dtype cast; /* NONE: as saved */
+    size_t rule;     /* number of the rule, for messages; SIZE_MAX: none */
     ckpt_str word;   /* of a device that is OTHER: its name, without the index, in the map */
 } ckpt__target;
 

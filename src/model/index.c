@@ -194,18 +194,12 @@ ckpt_status ckpt__index_set_view(ckpt__index *x, size_t tensor, size_t storage, 
     const ckpt__storage *s = &x->storages[storage];
     uint32_t ndim = t->info.ndim;
     const char *name = t->info.name.data;
-    int64_t *copy = ckpt__arena_array(x->arena, ndim ? 2 * (size_t)ndim : 1, sizeof *copy);
+    uint64_t numel;
+    if (!ckpt__numel(shape, ndim, &numel))
+        return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
+    const int64_t *copy = ckpt__view_keep(&x->view, x->arena, shape, strides, ndim);
     if (!copy)
         return ckpt__fail_memory(err, name, 0);
-    if (ndim)
-        memcpy(copy, shape, ndim * sizeof *copy);
-    uint64_t numel;
-    if (!ckpt__numel(copy, ndim, &numel))
-        return ckpt__fail(err, CKPT_E_FORMAT, name, "the product of its shape is negative or overflows 64 bits");
-    if (strides && ndim)
-        memcpy(copy + ndim, strides, ndim * sizeof *copy);
-    else
-        ckpt__c_strides(copy, ndim, copy + ndim);
     uint64_t nbytes;
     ckpt_status status = check_view(t, s, copy, copy + ndim, offset, &nbytes, err);
     if (status < 0)

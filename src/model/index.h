@@ -240,6 +240,7 @@ typedef struct ckpt__index {
                                    * files */
     struct ckpt__index **absorbed;
     size_t absorbed_count, absorbed_capacity; /* heap, owned: kept for what they own */
+    ckpt__last_view view;                     /* of whole tensors; in the arena */
     size_t dense_of;                          /* of its first so many tensors ... */
     int64_t dense;                            /* ... info.storage is below this */
     struct ckpt__records *records;            /* owned: of nested extents; NULL: there are none */

@@ -43,6 +43,16 @@ static ckpt_status number_storages(ckpt__index *x, const int64_t *before, int64_
     return status;
 }
 
+/* The memory of rows that are not there any more. */
+static void give_back(ckpt__index *x)
+{
+    ckpt__tensor *less = realloc(x->tensors, (x->tensor_count + 1) * sizeof *less);
+    if (!less)
+        return;
+    x->tensors = less;
+    x->tensor_capacity = x->tensor_count + 1;
+}
+
 ckpt_status ckpt__index_keep(ckpt__index *x, const bool *keep, ckpt_error *err)
 {
     size_t *now = calloc(x->tensor_count + 1, sizeof *now), count = 0;
@@ -61,6 +71,7 @@ ckpt_status ckpt__index_keep(ckpt__index *x, const bool *keep, ckpt_error *err)
             if (now[i])
                 x->tensors[now[i] - 1] = x->tensors[i];
         x->tensor_count = count;
+        give_back(x);
         ckpt__hash_free(x->by_name);
         x->by_name = NULL;
         status = number_storages(x, before, dense, err);

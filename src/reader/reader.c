@@ -40,6 +40,10 @@ static ckpt_status note_part(ckpt_reader *r, ckpt_error *err)
     return ckpt__fail_memory(err, "the findings", 0);
 }
 
+/* How a checkpoint is opened: for whoever asks by ckpt_reader_open; what is damaged becomes a finding; for whoever asks for no tensor by
+ * its name. */
+typedef enum way { FOR_ALL, SURVEY, NAMELESS } way;
+
 /* The table of names: the index's, or one that is made. */
 static ckpt_status name_all(ckpt_reader *r, ckpt_error *err)
 {
@@ -56,7 +60,7 @@ static ckpt_status name_all(ckpt_reader *r, ckpt_error *err)
 }
 
 /* *gone: it failed because a directory was removed or replaced meanwhile. */
-static ckpt_status open_once(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
+static ckpt_status open_once(const char *path, const ckpt_reader_options *options, way how, ckpt_reader **out,
                              bool *gone, ckpt_error *err)
 {
     ckpt_reader *r = calloc(1, sizeof *r);
@@ -71,7 +75,7 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         ckpt__read_request request = ckpt__read_all(r->source);
         request.salvage = options->salvage;
         request.leave_damaged = options->leave_damaged;
-        request.survey = survey;
+        request.survey = how == SURVEY;
         status = ckpt__format_read(&request, options->format, &r->index, err);
     }
     /* A step that is pruned while it is opened loses its manifest, and what is left looks like a model's directory. */
@@ -82,12 +86,12 @@ static ckpt_status open_once(const char *path, const ckpt_reader_options *option
         ckpt__canon_give_roles(r->index);
     if (status == CKPT_OK && !options->also_count)
         status = note_part(r, err);
-    if (status == CKPT_OK && (survey || options->leave_damaged))
+    if (status == CKPT_OK && (how == SURVEY || options->leave_damaged))
         status = ckpt__cover_note(r->index, r->index->findings, err);
     if (status == CKPT_OK && options->leave_large &&
         !(r->index->parts_given = calloc(r->index->storage_count + 1, sizeof *r->index->parts_given)))
         status = ckpt__fail_memory(err, path, r->index->storage_count);
-    if (status == CKPT_OK)
+    if (status == CKPT_OK && how != NAMELESS)
         status = name_all(r, err);
     if (status < 0) {
         if (err && err->object[0] == '\0')
@@ -122,7 +126,7 @@ ckpt_status ckpt__reader_of(const char *path, ckpt__source *source, ckpt__index 
     return status;
 }
 
-static ckpt_status open_again(const char *path, const ckpt_reader_options *options, bool survey, ckpt_reader **out,
+static ckpt_status open_again(const char *path, const ckpt_reader_options *options, way how, ckpt_reader **out,
                               ckpt_error *err)
 {
     enum { TRIES = 16 };
@@ -136,7 +140,7 @@ static ckpt_status open_again(const char *path, const ckpt_reader_options *optio
     bool gone = status == CKPT_OK;
     for (int i = 0; i < TRIES && gone; i++) {
         gone = false;
-        status = open_once(path, &own, survey, out, &gone, err);
+        status = open_once(path, &own, how, out, &gone, err);
     }
     return gone ? ckpt__fail(err, CKPT_E_NOT_FOUND, path,
                              "it was replaced again and again while it was opened; open it again")
@@ -145,19 +149,24 @@ static ckpt_status open_again(const char *path, const ckpt_reader_options *optio
 
 ckpt_status ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out, ckpt_error *err)
 {
-    return open_again(path, options, false, out, err);
+    return open_again(path, options, FOR_ALL, out, err);
 }
 
 ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
                                 ckpt_error *err)
 {
-    return open_again(path, options, true, out, err);
+    return open_again(path, options, SURVEY, out, err);
 }
 
-void ckpt__reader_forget_names(ckpt_reader *r)
+ckpt_status ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                  ckpt_error *err)
 {
-    ckpt__hash_free(r->by_name);
-    r->by_name = NULL;
+    ckpt_status status = open_again(path, options, NAMELESS, out, err);
+    if (status == CKPT_OK) {
+        ckpt__hash_free((*out)->index->by_name);
+        (*out)->index->by_name = NULL;
+    }
+    return status;
 }
 
 void ckpt_reader_close(ckpt_reader *r)

@@ -12,7 +12,7 @@ struct ckpt_reader {
     char *path;           /* heap: as it was opened */
     ckpt__source *source; /* the open files */
     ckpt__index *index;   /* its by_name is NULL: the table is the reader's */
-    ckpt__hash *by_name;  /* name -> number of the first tensor of that name; NULL: forgotten */
+    ckpt__hash *by_name;  /* name -> number of the first tensor of that name; NULL: it is nameless */
     ckpt__reader_parts *parts;
 };
 
@@ -24,8 +24,9 @@ ckpt_status ckpt__reader_survey(const char *path, const ckpt_reader_options *opt
 ckpt_status ckpt__reader_of(const char *path, ckpt__source *source, ckpt__index *index, ckpt_reader **out,
                             ckpt_error *err);
 
-/* Gives the table of names back, for whoever asks for no tensor by its name. */
-void ckpt__reader_forget_names(ckpt_reader *reader);
+/* ckpt_reader_open without the table of names, for whoever asks for no tensor by its name. */
+ckpt_status ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                  ckpt_error *err);
 
 /* ckpt_reader_crc32; where check is false, what the file keeps of CRCs is not compared. */
 ckpt_status ckpt__reader_crc32(const ckpt_reader *reader, size_t i, bool check, uint32_t *crc, ckpt_error *err);

@@ -151,6 +151,55 @@ static ckpt_status add_bond(ckpt__restorer *r, size_t state, size_t binding, ckp
     return CKPT_OK;
 }
 
+/* The tensors that somebody still asks for by number: those of bonds of tensors, and what hooks take. */
+static size_t find_asked(const ckpt__restorer *r, bool *asked)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < r->bonds.count; i++)
+        if (!(r->bonds.bonds[i].flags & CKPT__BOND_STORAGE))
+            asked[r->bonds.bonds[i].from] = true;
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; i < r->sides[n].state->value_count; i++)
+            if (r->sides[n].taken[i].tensor != SIZE_MAX)
+                asked[r->sides[n].taken[i].tensor] = true;
+    for (size_t i = 0; i < r->reader->index->tensor_count; i++)
+        count += asked[i];
+    return count;
+}
+
+static void number_asked(ckpt__restorer *r, const uint32_t *now)
+{
+    for (size_t i = 0; i < r->bonds.count; i++)
+        if (!(r->bonds.bonds[i].flags & CKPT__BOND_STORAGE))
+            r->bonds.bonds[i].from = now[r->bonds.bonds[i].from];
+    for (size_t n = 0; n < r->count; n++)
+        for (size_t i = 0; i < r->sides[n].state->value_count; i++)
+            if (r->sides[n].taken[i].tensor != SIZE_MAX)
+                r->sides[n].taken[i].tensor = now[r->sides[n].taken[i].tensor];
+}
+
+/* A bond of storages asks for no tensor: where most are such bonds, the rows of their tensors are of no use any more, and the plan has
+ * their memory: 200 MB of a million. The items say from here on whether they have a tensor, and not which. */
+static ckpt_status forget_tensors(ckpt__restorer *r, ckpt_error *err)
+{
+    ckpt__index *x = r->reader->index;
+    bool *asked = calloc(x->tensor_count + 1, sizeof *asked);
+    uint32_t *now = malloc((x->tensor_count + 1) * sizeof *now), next = 0;
+    ckpt_status status = asked && now ? CKPT_OK : no_memory(r, err);
+    if (status == CKPT_OK && find_asked(r, asked) <= x->tensor_count / 2) {
+        for (size_t i = 0; i < x->tensor_count; i++) {
+            now[i] = next;
+            next += asked[i];
+        }
+        status = ckpt__index_keep(x, asked, err);
+        if (status == CKPT_OK)
+            number_asked(r, now);
+    }
+    free(asked);
+    free(now);
+    return status;
+}
+
 ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
 {
     ckpt__restore_bonds *b = &r->bonds;
@@ -158,17 +207,19 @@ ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
     ckpt_status status = CKPT_OK;
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; i < r->sides[n].state->count; i++)
-            count += r->sides[n].items[i].tensor != SIZE_MAX;
+            count += r->sides[n].items[i].tensor != CKPT__NOTHING;
     if (!(b->places = ckpt__index_new(0)) || !ckpt__index_reserve(b->places, count, 0) ||
         !ckpt__grow(&b->bonds, &b->bond_capacity, count, sizeof *b->bonds) ||
         !ckpt__grow(&b->owners, &b->owner_capacity, count, sizeof *b->owners))
         return no_memory(r, err);
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; status == CKPT_OK && i < r->sides[n].state->count; i++)
-            if (r->sides[n].items[i].tensor != SIZE_MAX)
+            if (r->sides[n].items[i].tensor != CKPT__NOTHING)
                 status = add_bond(r, n, i, err);
     if (status == CKPT_OK && !(b->done = calloc(b->count + 1, sizeof *b->done)))
         status = no_memory(r, err);
+    if (status == CKPT_OK)
+        status = forget_tensors(r, err);
     ckpt__plan_want want = {.from = r->reader->index,
                             .to = b->places,
                             .bonds = b->bonds,
@@ -182,10 +233,13 @@ ckpt_status ckpt__restore_bind(ckpt__restorer *r, ckpt_error *err)
 ckpt_status ckpt__restore_not_whole(ckpt__restorer *r, const ckpt_error *why, ckpt_error *err)
 {
     char shown[sizeof why->object];
+    const ckpt__index *x = r->reader->index;
     for (size_t i = 0; i < r->bonds.count; i++) {
         const ckpt__owner *owner = &r->bonds.owners[i];
+        const ckpt__bond *bond = &r->bonds.bonds[i];
         ckpt__target_state *side = &r->sides[owner->state];
-        const char *name = r->reader->index->tensors[side->items[owner->binding].tensor].info.name.data;
+        const char *name = bond->flags & CKPT__BOND_STORAGE ? x->storages[bond->from].name.data
+                                                            : x->tensors[bond->from].info.name.data;
         if (strcmp(ckpt__escape(shown, sizeof shown, name, strlen(name)), why->object) != 0)
             continue;
         ckpt_status status =

@@ -144,16 +144,17 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, si
 {
     const ckpt__binding *b = &side->state->bindings[i];
     ckpt__item *item = &side->items[i];
-    *item = (ckpt__item){.entry = SIZE_MAX, .tensor = SIZE_MAX, .like = SIZE_MAX};
+    size_t entry;
+    *item = (ckpt__item){.entry = CKPT__NOTHING, .tensor = CKPT__NOTHING, .like = CKPT__NOTHING};
     if (ckpt__restore_replace(side, i))
         return CKPT_OK;
-    if (!ckpt__target_find(side, b->name, &item->entry)) {
-        item->entry = SIZE_MAX;
+    if (!ckpt__target_find(side, b->name, &entry)) {
         bool weight = b->role == CKPT_ROLE_PARAM || b->role == CKPT_ROLE_BUFFER;
         return missing(side, b->name, weight ? b->name : b->param, err);
     }
-    const ckpt__canon_entry *e = &side->canon->entries[item->entry];
-    side->consumed[item->entry] = true;
+    const ckpt__canon_entry *e = &side->canon->entries[entry];
+    item->entry = (uint32_t)entry;
+    side->consumed[entry] = true;
     if (!e->is_tensor) {
         ckpt__number n;
         uint64_t numel;
@@ -174,7 +175,7 @@ static ckpt_status match_binding(ckpt__restorer *r, ckpt__target_state *side, si
                                  (unsigned long long)b->nbytes, ckpt_kind_name(e->value->kind));
     }
     const ckpt_tensor_info *t = &r->reader->index->tensors[e->tensor].info;
-    item->tensor = e->tensor;
+    item->tensor = (uint32_t)e->tensor;
     if (t->extra->quantizer.data)
         return ckpt__target_note(
             side, CKPT_SEVERITY_ERROR, "no-data", b->name.data, "save it dequantized: tensor.dequantize()", err,
@@ -215,7 +216,7 @@ static ckpt_status check_alias(ckpt__restorer *r, ckpt__target_state *side, cons
     const ckpt__binding *b = ckpt__state_find(side->state, a->of.data, a->of.size);
     const ckpt__item *item = &side->items[b - side->state->bindings];
     const ckpt__canon_entry *e = &side->canon->entries[entry];
-    if (!e->is_tensor || item->tensor == SIZE_MAX || item->tensor == e->tensor)
+    if (!e->is_tensor || item->tensor == CKPT__NOTHING || item->tensor == e->tensor)
         return CKPT_OK;
     const ckpt__tensor *p = &x->tensors[item->tensor], *q = &x->tensors[e->tensor];
     if (ckpt__same_view(p, q))
@@ -340,6 +341,8 @@ static ckpt_status leftovers(ckpt__restorer *r, ckpt__target_state *side, ckpt_e
 ckpt_status ckpt__restore_match(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
+    if (side->canon->count >= CKPT__NOTHING)
+        return ckpt__fail(err, CKPT_E_LIMIT, r->path, "it has too many tensors and values");
     side->items = calloc(s->count + 1, sizeof *side->items);
     side->consumed = calloc(side->canon->count + 1, sizeof *side->consumed);
     side->groups = calloc(s->group_count + 1, sizeof *side->groups);

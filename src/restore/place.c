@@ -8,10 +8,11 @@
 /* What ckpt__map_place asks and answers: arrays with one row a binding, heap, owned by ckpt__restore_place. */
 typedef struct places {
     ckpt__subject *subjects;
-    ckpt_dtype *dtypes;                 /* in the checkpoint; of the binding where that has no such tensor */
-    ckpt_optimizer_kind *kinds;         /* of the optimizer that the parameter's group belongs to */
-    ckpt__target *targets;              /* the answer */
-    char (*tags)[CKPT_DEVICE_NAME_MAX]; /* room for the tags of subjects */
+    ckpt_dtype *dtypes;         /* in the checkpoint; of the binding where that has no such tensor */
+    ckpt_optimizer_kind *kinds; /* of the optimizer that the parameter's group belongs to; NULL: there are no groups */
+    ckpt__target *targets;      /* the answer */
+    ckpt_device last;           /* the device that was named last, */
+    ckpt_str tag;               /* and its name, in the side's memory */
 } places;
 
 static bool has_rules(const ckpt__target_state *side)
@@ -25,23 +26,34 @@ static bool enforced(const ckpt__target_state *side)
     return has_rules(side) || side->options.optimizer != CKPT_OPTIMIZER_DEFAULT;
 }
 
-/* The tag that stands for "keep": the saved one where there are rules; else where the tensor is or is to be. */
-static ckpt_str tag_of(ckpt__restorer *r, const ckpt__target_state *side, size_t i, char *buf)
+/* The name of a device, one for all bindings that follow each other on it; data NULL: no memory. */
+static ckpt_str name_device(ckpt__target_state *side, places *p, ckpt_device device)
+{
+    char name[CKPT_DEVICE_NAME_MAX];
+    if (p->tag.data && ckpt_device_equal(device, p->last))
+        return p->tag;
+    ckpt_device_name(device, name);
+    p->tag = ckpt__arena_str(side->memory, name, strlen(name));
+    p->last = device;
+    return p->tag;
+}
+
+/* The tag that stands for "keep": the saved one where there are rules; else where the tensor is or is to be. False: no memory. */
+static bool get_tag(ckpt__restorer *r, ckpt__target_state *side, places *p, size_t i, ckpt_str *tag)
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
     ckpt_str saved = {NULL, 0};
     ckpt_device own = {CKPT_DEVICE_NONE, -1};
-    if (item->tensor != SIZE_MAX || item->like != SIZE_MAX)
-        saved = r->reader->index->tensors[item->tensor != SIZE_MAX ? item->tensor : item->like].info.device;
+    if (item->tensor != CKPT__NOTHING || item->like != CKPT__NOTHING)
+        saved = r->reader->index->tensors[item->tensor != CKPT__NOTHING ? item->tensor : item->like].info.device;
     if (!b->ours)
         own = ckpt__memory_device(&b->memory);
     else if (b->wanted.type != CKPT_DEVICE_NONE)
         own = b->wanted; /* else, where it is not in the checkpoint: with the other parameters (common_device) */
     bool use_own = own.type != CKPT_DEVICE_NONE && (!has_rules(side) || !saved.data);
-    if (!use_own)
-        return saved;
-    return ckpt__s(ckpt_device_name(own, buf));
+    *tag = use_own ? name_device(side, p, own) : saved;
+    return !use_own || tag->data;
 }
 
 static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p, ckpt_error *err)
@@ -51,10 +63,9 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p
     ckpt__hash *groups = ckpt__hash_new(side->canon->group_count ? s->count : 0);
     p->subjects = calloc(n, sizeof *p->subjects);
     p->dtypes = calloc(n, sizeof *p->dtypes);
-    p->kinds = calloc(n, sizeof *p->kinds);
+    p->kinds = side->canon->group_count ? calloc(n, sizeof *p->kinds) : NULL;
     p->targets = calloc(n, sizeof *p->targets);
-    p->tags = calloc(n, sizeof *p->tags);
-    if (!groups || !p->subjects || !p->dtypes || !p->kinds || !p->targets || !p->tags) {
+    if (!groups || !p->subjects || !p->dtypes || (!p->kinds && side->canon->group_count) || !p->targets) {
         ckpt__hash_free(groups);
         return ckpt__fail_memory(err, r->path, 0);
     }
@@ -64,7 +75,7 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p
             if (ckpt__hash_put(groups, side->canon->groups[g].params[i].data, side->canon->groups[g].params[i].size, g,
                                NULL) < 0)
                 status = ckpt__fail_memory(err, r->path, 0);
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
         ckpt_str owner = b->param.data ? b->param : b->name;
         size_t g;
@@ -72,12 +83,14 @@ static ckpt_status gather(ckpt__restorer *r, ckpt__target_state *side, places *p
             .name = b->name,
             .param = b->param,
             .role = b->role,
-            .tag = tag_of(r, side, i, p->tags[i]),
             .host = !b->ours && (b->memory.kind == CKPT_MEMORY_HOST || b->memory.kind == CKPT_MEMORY_PINNED),
             .stays = !b->ours && !enforced(side)};
-        p->dtypes[i] =
-            side->items[i].tensor != SIZE_MAX ? r->reader->index->tensors[side->items[i].tensor].info.dtype : b->dtype;
-        if (ckpt__hash_get(groups, owner.data, owner.size, &g))
+        if (!get_tag(r, side, p, i, &p->subjects[i].tag))
+            status = ckpt__fail_memory(err, r->path, 0);
+        p->dtypes[i] = side->items[i].tensor != CKPT__NOTHING
+                           ? r->reader->index->tensors[side->items[i].tensor].info.dtype
+                           : b->dtype;
+        if (p->kinds && ckpt__hash_get(groups, owner.data, owner.size, &g))
             p->kinds[i] = ckpt__kind_of_flags(side->canon->groups[g].flags);
     }
     ckpt__hash_free(groups);
@@ -90,7 +103,6 @@ static void free_places(places *p)
     free(p->dtypes);
     free(p->kinds);
     free(p->targets);
-    free(p->tags);
 }
 
 /* Where a tensor goes that neither rule nor tag speaks of: to where all the parameters go, if that is one device. */
@@ -115,7 +127,7 @@ static void aim(ckpt__target_state *side, places *p, size_t i)
     ckpt__item *item = &side->items[i];
     ckpt_device keep = ckpt__tag_parse(p->subjects[i].tag), own = ckpt__memory_device(&b->memory);
     item->target = p->targets[i].device.type != CKPT_DEVICE_NONE ? p->targets[i].device : keep;
-    item->cast = p->targets[i].cast;
+    item->cast = (uint8_t)p->targets[i].cast;
     if (item->target.type == CKPT_DEVICE_NONE)
         item->target = b->ours ? common_device(side, p) : own;
     if (item->target.type == CKPT_DEVICE_CUDA && item->target.index < 0)
@@ -266,7 +278,7 @@ static ckpt_status check_dtype(ckpt__restorer *r, ckpt__target_state *side, size
 {
     const ckpt__binding *b = &side->state->bindings[i];
     const ckpt__item *item = &side->items[i];
-    if (item->tensor == SIZE_MAX)
+    if (item->tensor == CKPT__NOTHING)
         return CKPT_OK;
     const ckpt_tensor_info *t = &r->reader->index->tensors[item->tensor].info;
     if (t->dtype == b->dtype)
@@ -331,7 +343,7 @@ static ckpt_status check_arenas(ckpt__target_state *side, ckpt_error *err)
         return ckpt__fail_memory(err, "arenas", 0);
     for (size_t i = 0; i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
-        if (b->arena == SIZE_MAX)
+        if (b->arena == CKPT__NO_ARENA)
             continue;
         ckpt_device *d = &side->arena_device[b->arena], target = side->items[i].target;
         char one[CKPT_DEVICE_NAME_MAX], two[CKPT_DEVICE_NAME_MAX];

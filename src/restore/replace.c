@@ -135,7 +135,7 @@ bool ckpt__restore_replace(ckpt__target_state *side, size_t i)
     if (ckpt__target_find(side, b->name, &entry)) {
         side->consumed[entry] = true;
         if (side->canon->entries[entry].is_tensor)
-            item->like = side->canon->entries[entry].tensor;
+            item->like = (uint32_t)side->canon->entries[entry].tensor;
     }
     return true;
 }
@@ -149,7 +149,7 @@ bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *
         return true;
     ckpt_device_name(item->target, device);
     ckpt__shape_text(has, sizeof has, b->shape, b->ndim);
-    if (item->like != SIZE_MAX) {
+    if (item->like != CKPT__NOTHING) {
         const ckpt_tensor_info *t = &r->reader->index->tensors[item->like].info;
         ckpt__shape_text(had, sizeof had, t->shape, t->ndim);
         snprintf(shapes, sizeof shapes, "its shape is %s in the checkpoint and %s in the state: ", had, has);
@@ -160,5 +160,5 @@ bool ckpt__restore_report_replaced(const ckpt__restorer *r, ckpt__target_state *
                  ckpt__escape(shown, sizeof shown, b->param.data, b->param.size));
     return ckpt__report_add(side->report, CKPT_SEVERITY_NOTE, "replaced", b->name.data, NULL, "%sit %s on %s%s", shapes,
                             item->fate == CKPT__KEPT ? "keeps its value," : "starts at zero,", device, of) &&
-           ckpt__report_detail(side->report, NULL, item->like == SIZE_MAX ? NULL : had, has, b->nbytes);
+           ckpt__report_detail(side->report, NULL, item->like == CKPT__NOTHING ? NULL : had, has, b->nbytes);
 }

@@ -15,19 +15,24 @@ typedef enum ckpt__fate {
     CKPT__ZEROED /* it is new in the state, or of what is (ckpt_state_replace) */
 } ckpt__fate;
 
+/* No entry, no tensor. */
+#define CKPT__NOTHING UINT32_MAX
+
 /* What becomes of one binding. The match fills entry, tensor, fate and like; the placement fills target and cast; the
- * allocation fills data and fresh. So all that can be wrong is known before the first byte of the state changes. */
+ * allocation fills data and fresh. So all that can be wrong is known before the first byte of the state changes. There may be a
+ * million. */
 typedef struct ckpt__item {
-    size_t entry;  /* canonical entry, or SIZE_MAX: not in the checkpoint */
-    size_t tensor; /* number in the index; SIZE_MAX: a number in the value tree, or nothing */
-    ckpt__fate fate;
-    size_t like;        /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
-                                   * SIZE_MAX: none */
-    ckpt_device target; /* where the tensor is to be after the restore */
-    ckpt_dtype cast;    /* by a rule or the policy; NONE */
     void *data;         /* the place on the target: the caller's, ours as it is, or new */
-    bool fresh;         /* data is a new allocation (of its own or its arena's) */
-    ckpt__copied done;  /* of what no bond fills: what became of data (zeros, a number); else UNTOUCHED */
+    ckpt_device target; /* where the tensor is to be after the restore */
+    uint32_t entry;     /* canonical entry, or NOTHING: not in the checkpoint */
+    uint32_t
+        tensor;    /* number in the index, until the bonds are made; NOTHING: a number in the value tree, or nothing */
+    uint32_t like; /* KEPT, ZEROED: the tensor of its name in the index, whose tag the rules see;
+                                   * NOTHING: none */
+    uint8_t fate;  /* a ckpt__fate */
+    uint8_t cast;  /* a ckpt_dtype: by a rule or the policy; NONE */
+    uint8_t done;  /* a ckpt__copied: of what no bond fills, what became of data (zeros, a number); else UNTOUCHED */
+    bool fresh;    /* data is a new allocation (of its own or its arena's) */
 } ckpt__item;
 
 /* One scalar with its new value, converted and checked before the first byte moves. */
@@ -63,7 +68,7 @@ typedef struct ckpt__taken {
  *
  *     items[0].entry = 0, .tensor = 0                  consumed[0] = true
  *     items[1].entry = 1, .tensor = 1                  consumed[1] = true
- *     items[2].entry = .tensor = SIZE_MAX: "missing"   consumed[2] = false: "unexpected" */
+ *     items[2].entry = .tensor = NOTHING: "missing"   consumed[2] = false: "unexpected" */
 typedef struct ckpt__target_state {
     ckpt_state *state;            /* the caller's */
     ckpt_restore_options options; /* a copy; what its pointers point at is the caller's */

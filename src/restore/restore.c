@@ -80,20 +80,11 @@ static ckpt_status hint_groups(ckpt__target_state *side, ckpt__canon_hints *hint
 static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
 {
     const ckpt_state *s = side->state;
-    ckpt_str *wanted = malloc((s->count + s->alias_count + 1) * sizeof *wanted);
-    size_t n = 0;
-    if (!wanted)
-        return ckpt__fail_memory(err, r->path, 0);
-    for (size_t i = 0; i < s->count; i++)
-        if (s->bindings[i].role == CKPT_ROLE_PARAM || s->bindings[i].role == CKPT_ROLE_BUFFER)
-            wanted[n++] = s->bindings[i].name;
-    for (size_t i = 0; i < s->alias_count; i++)
-        wanted[n++] = s->aliases[i].name;
     ckpt__canon_hints hints = {.map = side->map,
                                .param_names = side->options.param_names,
                                .param_name_count = side->options.param_name_count,
-                               .wanted = wanted,
-                               .wanted_count = n,
+                               .wants = ckpt__state_has_weights(s) ? ckpt__state_wants : NULL,
+                               .wants_ctx = s,
                                .is_bound_so = ckpt__state_binds_so,
                                .bound_ctx = s,
                                .assume_order = side->options.assume_order,
@@ -103,8 +94,43 @@ static ckpt_status name_things(ckpt__restorer *r, ckpt__target_state *side, ckpt
     ckpt_status status = hint_groups(side, &hints, err);
     if (status == CKPT_OK)
         status = ckpt__canon_build(r->reader->index, &hints, &side->canon, side->report, err);
-    free(wanted);
     return status;
+}
+
+/* All that is asked by name has been asked: of a checkpoint of a million tensors that is 150 MB which the placement and the bytes can
+ * have. The entries of numbers that become tensors stay, and those of steps, whose number the placement may ask for. Without memory for
+ * them all stay. */
+static bool is_asked_again(const ckpt__target_state *side, size_t i)
+{
+    const ckpt__item *item = &side->items[i];
+    return item->entry != CKPT__NOTHING &&
+           (item->tensor == CKPT__NOTHING || side->state->bindings[i].role == CKPT_ROLE_STEP);
+}
+
+static void forget_names(ckpt__target_state *side)
+{
+    ckpt__canon *c = side->canon;
+    uint32_t kept = 0;
+    for (size_t i = 0; i < side->state->count; i++)
+        kept += is_asked_again(side, i);
+    ckpt__canon_entry *entries = malloc(((size_t)kept + 1) * sizeof *entries);
+    if (!entries)
+        return;
+    kept = 0;
+    for (size_t i = 0; i < side->state->count; i++) {
+        ckpt__item *item = &side->items[i];
+        if (is_asked_again(side, i)) {
+            entries[kept] = c->entries[item->entry];
+            item->entry = kept++;
+        }
+    }
+    free(c->entries);
+    ckpt__hash_free(c->by_name);
+    free(side->consumed);
+    c->entries = entries;
+    c->count = kept;
+    c->by_name = NULL;
+    side->consumed = NULL;
 }
 
 static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_error *err)
@@ -120,6 +146,8 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
     if (status == CKPT_OK)
         status = ckpt__restore_match(r, side, err);
     if (status == CKPT_OK)
+        forget_names(side);
+    if (status == CKPT_OK)
         status = ckpt__restore_place(r, side, err);
     for (size_t i = 0; status == CKPT_OK && i < side->state->count; i++)
         if (!side->state->bindings[i].ours)
@@ -127,34 +155,6 @@ static ckpt_status prepare(ckpt__restorer *r, ckpt__target_state *side, ckpt_err
     if (status == CKPT_OK && ckpt_report_worst(side->report) == CKPT_SEVERITY_ERROR)
         status = ckpt__report_fail(side->report, CKPT_SEVERITY_ERROR, CKPT_E_MISMATCH, r->path, err);
     return status;
-}
-
-/* All that is asked by name has been asked: of a checkpoint of a million tensors that is 150 MB which the bytes can have. The entries
- * of numbers that become tensors stay. Without memory for those all stay. */
-static void forget_names(ckpt__target_state *side)
-{
-    ckpt__canon *c = side->canon;
-    size_t kept = 0;
-    for (size_t i = 0; i < side->state->count; i++)
-        kept += side->items[i].tensor == SIZE_MAX && side->items[i].entry != SIZE_MAX;
-    ckpt__canon_entry *entries = malloc((kept + 1) * sizeof *entries);
-    if (!entries)
-        return;
-    kept = 0;
-    for (size_t i = 0; i < side->state->count; i++) {
-        ckpt__item *item = &side->items[i];
-        if (item->tensor == SIZE_MAX && item->entry != SIZE_MAX) {
-            entries[kept] = c->entries[item->entry];
-            item->entry = kept++;
-        }
-    }
-    free(c->entries);
-    ckpt__hash_free(c->by_name);
-    free(side->consumed);
-    c->entries = entries;
-    c->count = kept;
-    c->by_name = NULL;
-    side->consumed = NULL;
 }
 
 static void free_side(ckpt__target_state *side)
@@ -185,7 +185,7 @@ static bool arena_is_new(const ckpt__target_state *side, size_t a)
 bool ckpt__restore_is_new(const ckpt__target_state *side, size_t i)
 {
     const ckpt__binding *b = &side->state->bindings[i];
-    if (b->arena != SIZE_MAX)
+    if (b->arena != CKPT__NO_ARENA)
         return arena_is_new(side, b->arena);
     return b->ours && (!b->data || !ckpt_device_equal(ckpt__memory_device(&b->memory), side->items[i].target));
 }
@@ -200,7 +200,7 @@ static ckpt_status allocate(ckpt__target_state *side, ckpt_error *err)
     for (size_t i = 0; status == CKPT_OK && i < s->count; i++) {
         const ckpt__binding *b = &s->bindings[i];
         ckpt__item *item = &side->items[i];
-        if (b->arena != SIZE_MAX) {
+        if (b->arena != CKPT__NO_ARENA) {
             void *base = side->arena_data[b->arena] ? side->arena_data[b->arena] : s->arenas[b->arena].data;
             item->data = (char *)base + b->arena_offset;
             item->fresh = side->arena_data[b->arena] != NULL;
@@ -216,7 +216,7 @@ static ckpt_status allocate(ckpt__target_state *side, ckpt_error *err)
 static void release_new(ckpt__target_state *side)
 {
     for (size_t i = 0; side->items && i < side->state->count; i++)
-        if (side->items[i].fresh && side->state->bindings[i].arena == SIZE_MAX)
+        if (side->items[i].fresh && side->state->bindings[i].arena == CKPT__NO_ARENA)
             ckpt__memory_release(side->items[i].target, side->items[i].data);
     for (size_t a = 0; side->arena_data && a < side->state->arena_count; a++)
         ckpt__memory_release(side->arena_device[a], side->arena_data[a]);
@@ -232,7 +232,7 @@ static void adopt(ckpt__target_state *side)
         const ckpt__item *item = &side->items[i];
         if (!item->fresh)
             continue;
-        if (b->arena == SIZE_MAX)
+        if (b->arena == CKPT__NO_ARENA)
             ckpt__memory_release(ckpt__memory_device(&b->memory), b->data);
         b->data = item->data;
         b->memory.device = item->target;
@@ -287,7 +287,7 @@ bool ckpt__restore_number_of(ckpt__restorer *r, const ckpt__target_state *side, 
     const ckpt__item *item = &side->items[i];
     ckpt_status status;
     ckpt__number n;
-    return item->tensor == SIZE_MAX && item->entry != SIZE_MAX && b->nbytes &&
+    return item->tensor == CKPT__NOTHING && item->entry != CKPT__NOTHING && b->nbytes &&
            ckpt__restore_number(r, &side->canon->entries[item->entry], &n, &status, NULL) &&
            ckpt__restore_element(&n, b->dtype, bytes); /* as the match saw */
 }
@@ -300,11 +300,11 @@ static ckpt_status place_rest(ckpt__restorer *r, ckpt__target_state *side, ckpt_
         const ckpt__binding *b = &side->state->bindings[i];
         ckpt__item *item = &side->items[i];
         unsigned char bytes[16] = {0};
-        if (item->tensor != SIZE_MAX || b->nbytes == 0)
+        if (item->tensor != CKPT__NOTHING || b->nbytes == 0)
             continue;
         if (item->fate == CKPT__ZEROED)
             status = zero(r, side, i, err);
-        else if (item->entry == SIZE_MAX && item->fresh && b->data)
+        else if (item->entry == CKPT__NOTHING && item->fresh && b->data)
             status = ckpt__move_bytes(&r->lanes, item->target, item->data, ckpt__memory_device(&b->memory), b->data,
                                       b->nbytes, err);
         status = ckpt__fail_tensor(err, status, b->name);
@@ -340,7 +340,8 @@ static ckpt_status report_done(ckpt__restorer *r, ckpt__target_state *side, ckpt
     for (size_t i = 0; i < side->state->count; i++) {
         const ckpt__binding *b = &side->state->bindings[i];
         const ckpt__item *item = &side->items[i];
-        const ckpt_tensor_info *t = item->tensor == SIZE_MAX ? NULL : &r->reader->index->tensors[item->tensor].info;
+        const ckpt_tensor_info *t =
+            item->tensor == CKPT__NOTHING ? NULL : &r->reader->index->tensors[item->tensor].info;
         ckpt_device_name(item->target, to);
         bool ok = ckpt__report_use(side->report, item->target, b->role, b->nbytes);
         if (ok && t && t->device.data && !ckpt__str_is(t->device, to))
@@ -373,9 +374,9 @@ static void report_torn(ckpt__restorer *r)
     for (size_t n = 0; n < r->count; n++)
         for (size_t i = 0; i < r->sides[n].state->count; i++) {
             const ckpt__item *item = &r->sides[n].items[i];
-            if (item->tensor == SIZE_MAX && (item->entry != SIZE_MAX || item->fate == CKPT__ZEROED) &&
+            if (item->tensor == CKPT__NOTHING && (item->entry != CKPT__NOTHING || item->fate == CKPT__ZEROED) &&
                 r->sides[n].state->bindings[i].nbytes)
-                report_copied(&r->sides[n], i, item->done);
+                report_copied(&r->sides[n], i, (ckpt__copied)item->done);
         }
 }
 
@@ -490,11 +491,9 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     ro.also = of_first ? of_first->also : NULL;
     ro.also_count = of_first ? of_first->also_count : 0;
     if (status == CKPT_OK)
-        status = ckpt_reader_open(path, &ro, &r.reader, err);
+        status = ckpt__reader_nameless(path, &ro, &r.reader, err);
     if (status == CKPT_OK)
         status = ckpt__part_refuse(r.reader->index, path, err);
-    if (status == CKPT_OK)
-        ckpt__reader_forget_names(r.reader);
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = prepare(&r, &r.sides[i], err);
     if (status == CKPT_OK)
@@ -502,8 +501,6 @@ ckpt_status ckpt_restore_many(ckpt_state *const *states, size_t n, const char *p
     for (size_t i = 0; status == CKPT_OK && i < n; i++)
         status = report_done(&r, &r.sides[i], err);
     bool moving = status == CKPT_OK;
-    for (size_t i = 0; moving && i < n; i++)
-        forget_names(&r.sides[i]);
     if (moving)
         status = move(&r, err);
     for (size_t i = 0; i < n; i++) {

@@ -35,7 +35,7 @@ static bool same_elements(const ckpt__binding *a, const ckpt__binding *b)
 
 static bool is_written(const ckpt__item *item)
 {
-    return item->tensor != SIZE_MAX || item->entry != SIZE_MAX || item->fate == CKPT__ZEROED;
+    return item->tensor != CKPT__NOTHING || item->entry != CKPT__NOTHING || item->fate == CKPT__ZEROED;
 }
 
 /* Do both states want the same bytes there? Replicas may have one step together. */
@@ -49,7 +49,7 @@ static bool agree(ckpt__restorer *r, const place *p, const place *q)
     if (is_written(one) != is_written(two) || one->tensor != two->tensor ||
         !same_elements(binding_of(r, p), binding_of(r, q)))
         return false;
-    if (one->tensor != SIZE_MAX)
+    if (one->tensor != CKPT__NOTHING)
         return true;
     bool number = ckpt__restore_number_of(r, x, p->binding, a);
     return number == ckpt__restore_number_of(r, y, q->binding, b) && memcmp(a, b, sizeof a) == 0;

@@ -44,7 +44,7 @@ static int by_address(const void *a, const void *b)
 /* Does b lie behind a, in the same allocation, so near that one copy takes both? */
 static bool follows(const ckpt__binding *a, const ckpt__binding *b)
 {
-    bool one = (a->arena != SIZE_MAX || a->lent != SIZE_MAX) && a->arena == b->arena && a->lent == b->lent;
+    bool one = (a->arena != CKPT__NO_ARENA || a->lent != CKPT__NO_ARENA) && a->arena == b->arena && a->lent == b->lent;
     uintptr_t end = (uintptr_t)a->data + (uintptr_t)a->span, begin = (uintptr_t)b->data;
     if (!one || !stays_as_it_lies(a) || !stays_as_it_lies(b) || begin < end)
         return false;

@@ -177,7 +177,9 @@ ckpt_status ckpt__state_index_renew(const ckpt_state *state, const char *label, 
 /* The arenas of the state, then those of the caller; 0: the binding has none. */
 static uint64_t allocation_of(const ckpt_state *s, const ckpt__binding *b)
 {
-    return b->arena != SIZE_MAX ? b->arena + 1 : b->lent != SIZE_MAX ? s->arena_count + b->lent + 1 : 0;
+    return b->arena != CKPT__NO_ARENA  ? (uint64_t)b->arena + 1
+           : b->lent != CKPT__NO_ARENA ? s->arena_count + b->lent + 1
+                                       : 0;
 }
 
 static bool add_binding(ckpt__index *x, const ckpt_state *s, const ckpt__binding *b)

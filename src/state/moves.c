@@ -40,7 +40,7 @@ static ckpt_status move_tensor(ckpt_state *s, const ckpt__binding *b, void *data
         return ckpt__fail(
             err, CKPT_E_ARGUMENT, b->name.data,
             "its memory is ckpt's own (it was bound with data NULL) and is not the caller's to move; ckpt_state_data says where it lies");
-    if (b->lent == SIZE_MAX)
+    if (b->lent == CKPT__NO_ARENA)
         return move_tensors(s, (size_t)(b - s->bindings), 1, data, err);
     if (s->lent[b->lent].name.data)
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
@@ -158,8 +158,8 @@ ckpt_status ckpt__state_check_bound(const ckpt_state *s, bool tensors, bool valu
         count += !v->data;
     }
     if (first)
-        return refuse(first->name.data, first->lent == SIZE_MAX ? NULL : s->lent[first->lent].name.data, count - 1,
-                      err);
+        return refuse(first->name.data, first->lent == CKPT__NO_ARENA ? NULL : s->lent[first->lent].name.data,
+                      count - 1, err);
     if (!value)
         return CKPT_OK;
     ckpt__buf full = {0};

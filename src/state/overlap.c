@@ -7,13 +7,13 @@
 
 /* The bytes of one contiguous binding. */
 typedef struct interval {
-    size_t arena; /* of ours, which may have no memory yet: the places are offsets into it. SIZE_MAX: addresses */
     uintptr_t begin, end; /* first byte, and past the last: addresses, or offsets into the arena */
-    size_t binding;       /* its number in the state; GONE: it has moved away */
+    uint32_t arena;   /* of ours, which may have no memory yet: the places are offsets into it. NO_ARENA: addresses */
+    uint32_t binding; /* its number in the state; GONE: it has moved away */
 } interval;
 
 enum { MOST_RUNS = 64, FEW = 64 };
-static const size_t GONE = SIZE_MAX;
+static const uint32_t GONE = UINT32_MAX;
 
 /* Where all bound tensors are. A tensor a at bytes 0..47 and a tensor b at bytes 48..95 of one buffer are two
  * intervals, [0, 48) and [48, 96). A third tensor at bytes 40..59 meets a or b, one of them is found, and the bind is
@@ -135,8 +135,8 @@ static bool put(ckpt__span *s, const interval *x)
 static interval interval_of(const ckpt_state *state, size_t i)
 {
     const ckpt__binding *b = &state->bindings[i];
-    uintptr_t begin = b->arena == SIZE_MAX ? (uintptr_t)b->data : (uintptr_t)b->arena_offset;
-    return (interval){b->arena, begin, begin + (uintptr_t)b->span, i};
+    uintptr_t begin = b->arena == CKPT__NO_ARENA ? (uintptr_t)b->data : (uintptr_t)b->arena_offset;
+    return (interval){begin, begin + (uintptr_t)b->span, b->arena, (uint32_t)i};
 }
 
 static void start(ckpt__strided *it, const ckpt__binding *b)
@@ -219,7 +219,7 @@ static ckpt_status add_contiguous(ckpt_state *state, size_t binding, ckpt_error 
 
 static bool has_place(const ckpt__binding *b)
 {
-    return (b->data || b->arena != SIZE_MAX) && b->span;
+    return (b->data || b->arena != CKPT__NO_ARENA) && b->span;
 }
 
 static ckpt_status add(ckpt_state *state, size_t binding, ckpt_error *err)

@@ -55,7 +55,7 @@ void ckpt_state_free(ckpt_state *s)
     if (!s)
         return;
     for (size_t i = 0; i < s->count; i++)
-        if (s->bindings[i].ours && s->bindings[i].arena == SIZE_MAX)
+        if (s->bindings[i].ours && s->bindings[i].arena == CKPT__NO_ARENA)
             ckpt__memory_release(s->bindings[i].memory.device, s->bindings[i].data);
     for (size_t i = 0; i < s->arena_count; i++)
         ckpt__memory_release(s->arenas[i].device, s->arenas[i].data);
@@ -91,6 +91,23 @@ ckpt__binding *ckpt__state_find(const ckpt_state *s, const char *name, size_t n)
             return NULL;
     }
     return &s->bindings[i];
+}
+
+bool ckpt__state_has_weights(const ckpt_state *s)
+{
+    bool has = s->alias_count > 0;
+    for (size_t i = 0; i < s->count && !has; i++)
+        has = s->bindings[i].role == CKPT_ROLE_PARAM || s->bindings[i].role == CKPT_ROLE_BUFFER;
+    return has;
+}
+
+bool ckpt__state_wants(const void *state, ckpt_str name)
+{
+    const ckpt_state *s = state;
+    size_t i;
+    if (!ckpt__hash_get(s->names, name.data, name.size, &i) || i >= CKPT__SCALAR_BASE)
+        return false;
+    return i >= CKPT__ALIAS_BASE || s->bindings[i].role == CKPT_ROLE_PARAM || s->bindings[i].role == CKPT_ROLE_BUFFER;
 }
 
 bool ckpt__state_binds_so(const void *state, ckpt_str name, const ckpt_tensor_info *t)
@@ -158,9 +175,9 @@ ckpt_status ckpt__state_check_name(ckpt_str name, const char *what, ckpt_error *
 
 /* Where a tensor that is bound lies: in an arena of ours or of the caller's, or in none. */
 typedef struct place {
-    size_t arena, lent;  /* SIZE_MAX: none */
-    uint64_t offset;     /* bytes, in the arena */
-    const char *average; /* what stands before the parameter's name in that of a CKPT_ROLE_EMA; NULL: "ema" */
+    uint32_t arena, lent; /* NO_ARENA: none */
+    uint64_t offset;      /* bytes, in the arena */
+    const char *average;  /* what stands before the parameter's name in that of a CKPT_ROLE_EMA; NULL: "ema" */
 } place;
 
 /* The canonical name: the given one, or optimizer.<param>.<state_key>, or of an average ema.<param>. */
@@ -239,17 +256,11 @@ static ckpt_status shape_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__bind
     if (d->ndim > CKPT__STRIDED_MAX || (d->ndim && !d->shape))
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "a shape of %u sizes (at most %d, and not NULL)", d->ndim,
                           CKPT__STRIDED_MAX);
-    int64_t *copy = ckpt__arena_array(s->memory, 2 * (size_t)d->ndim + 1, sizeof *copy);
+    if (!ckpt__numel(d->shape, d->ndim, &numel) || !ckpt__mul(numel, size, &b->nbytes) || b->nbytes > INT64_MAX)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "its shape has a negative size or overflows 64 bits");
+    const int64_t *copy = ckpt__view_keep(&s->view, s->memory, d->shape, d->strides, d->ndim);
     if (!copy)
         return ckpt__fail_memory(err, b->name.data, 0);
-    if (d->ndim)
-        memcpy(copy, d->shape, d->ndim * sizeof *copy);
-    if (!ckpt__numel(copy, d->ndim, &numel) || !ckpt__mul(numel, size, &b->nbytes) || b->nbytes > INT64_MAX)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "its shape has a negative size or overflows 64 bits");
-    if (d->strides && d->ndim)
-        memcpy(copy + d->ndim, d->strides, d->ndim * sizeof *copy);
-    else
-        ckpt__c_strides(copy, d->ndim, copy + d->ndim);
     if (!ckpt__view_extent(copy, copy + d->ndim, d->ndim, &reach) || !ckpt__mul(reach, size, &b->span) ||
         b->span > INT64_MAX)
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data, "its strides are negative or overflow 64 bits");
@@ -260,7 +271,7 @@ static ckpt_status shape_of(ckpt_state *s, const ckpt_tensor_desc *d, ckpt__bind
         return ckpt__fail(err, CKPT_E_ARGUMENT, b->name.data,
                           "a tensor that ckpt allocates (data NULL) is in C order: no strides");
     b->dtype = d->dtype;
-    b->ndim = d->ndim;
+    b->ndim = (uint16_t)d->ndim;
     b->shape = copy;
     b->strides = copy + d->ndim;
     return CKPT_OK;
@@ -318,7 +329,7 @@ ckpt_status ckpt_state_tensor(ckpt_state *s, const ckpt_tensor_desc *desc, ckpt_
     if (!s || !desc)
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_tensor", "a NULL state or descriptor");
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_tensor_desc, &d, desc, err);
-    return status < 0 ? status : bind(s, &d, &(place){.arena = SIZE_MAX, .lent = SIZE_MAX}, err);
+    return status < 0 ? status : bind(s, &d, &(place){.arena = CKPT__NO_ARENA, .lent = CKPT__NO_ARENA}, err);
 }
 
 /* A number among the arenas, and the name taken; at->average is set. */
@@ -329,6 +340,8 @@ static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at
     ckpt_status status = a->name ? ckpt__state_check_name(ckpt__s(a->name), what, err) : CKPT_OK;
     if (status < 0)
         return status;
+    if (s->lent_count >= CKPT__NO_ARENA || s->arena_count >= CKPT__NO_ARENA)
+        return ckpt__fail(err, CKPT_E_LIMIT, what, "a state holds at most %u arenas", CKPT__NO_ARENA);
     if (a->name && !(name = ckpt__arena_str(s->memory, a->name, strlen(a->name))).data)
         return ckpt__fail_memory(err, what, 0);
     if (!(a->data ? ckpt__grow(&s->lent, &s->lent_capacity, s->lent_count + 1, sizeof *s->lent)
@@ -338,12 +351,12 @@ static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at
         status = add_name(s, name, a->data ? CKPT__LENT_BASE + s->lent_count : CKPT__ARENA_BASE + s->arena_count, err);
     if (status < 0)
         return status;
-    *at = (place){SIZE_MAX, SIZE_MAX, 0, name.data};
+    *at = (place){CKPT__NO_ARENA, CKPT__NO_ARENA, 0, name.data};
     if (a->data) {
-        at->lent = s->lent_count++;
+        at->lent = (uint32_t)s->lent_count++;
         s->lent[at->lent] = (ckpt__lent){name, a->nbytes, s->count, 0};
     } else {
-        at->arena = s->arena_count++;
+        at->arena = (uint32_t)s->arena_count++;
         s->arenas[at->arena] = (ckpt__state_arena){NULL, a->nbytes, a->device, ckpt_cpu()};
     }
     return CKPT_OK;
@@ -391,7 +404,7 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
         at.offset = e->offset;
         if ((status = bind(s, &d, &at, err)) < 0)
             return status;
-        if (at.lent != SIZE_MAX)
+        if (at.lent != CKPT__NO_ARENA)
             s->lent[at.lent].count++;
     }
     return CKPT_OK;
@@ -452,7 +465,7 @@ ckpt_status ckpt_state_allocate(ckpt_state *s, ckpt_error *err)
         ckpt__binding *b = &s->bindings[i];
         if (!b->ours || b->data)
             continue;
-        if (b->arena != SIZE_MAX) {
+        if (b->arena != CKPT__NO_ARENA) {
             b->data = (char *)s->arenas[b->arena].data + b->arena_offset;
             b->memory.device = s->arenas[b->arena].device;
         } else

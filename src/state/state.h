@@ -8,8 +8,10 @@
 #include "base/strided.h"
 #include "device/device.h"
 
+#define CKPT__NO_ARENA UINT32_MAX
+
 /* One bound tensor: the name by which a checkpoint knows the tensor, and the place of its elements. Memory has three
- * kinds of owner: the caller (ours false), the binding itself (ours true, arena SIZE_MAX), or an arena of the state
+ * kinds of owner: the caller (ours false), the binding itself (ours true, arena NO_ARENA), or an arena of the state
  * (ours true, arena is its number).
  *
  * nbytes counts the elements and span counts the memory between the first and the last one. A float32 tensor of shape 3
@@ -18,20 +20,20 @@
 typedef struct ckpt__binding {
     ckpt_str name; /* canonical; in the state's memory, as are shape, strides, param and state_key */
     ckpt_dtype dtype;
-    uint32_t ndim;
-    const int64_t *shape, *strides; /* elements; never NULL for ndim > 0 */
     ckpt_role role;
-    ckpt_str param, state_key; /* data NULL: none */
-    void *data;                /* the first element; NULL: the caller's is away, or ours is not yet allocated */
-    bool ours;                 /* it was bound with data NULL, so the state owns the memory */
-    bool away;                 /* the caller's, bound to NULL for now: neither saved nor restored */
-    ckpt_device wanted;        /* ours: of the descriptor */
-    ckpt_memory memory;        /* where data lies, as the driver said when it was bound or moved */
-    uint64_t nbytes;           /* numel x itemsize */
-    uint64_t span;             /* bytes from the first to past the last element */
-    size_t arena;              /* of ours: number of the arena, or SIZE_MAX */
-    size_t lent;               /* of the caller's: number of the arena, or SIZE_MAX */
-    uint64_t arena_offset;     /* bytes, in either; 0 without an arena */
+    const int64_t *shape, *strides; /* elements; never NULL for ndim > 0 */
+    ckpt_str param, state_key;      /* data NULL: none */
+    void *data;                     /* the first element; NULL: the caller's is away, or ours is not yet allocated */
+    uint16_t ndim;                  /* CKPT__STRIDED_MAX at most */
+    bool ours;                      /* it was bound with data NULL, so the state owns the memory */
+    bool away;                      /* the caller's, bound to NULL for now: neither saved nor restored */
+    ckpt_memory memory;             /* where data lies, as the driver said when it was bound or moved */
+    ckpt_device wanted;             /* ours: of the descriptor */
+    uint32_t arena;                 /* of ours: number of the arena, or NO_ARENA */
+    uint32_t lent;                  /* of the caller's: number of the arena, or NO_ARENA */
+    uint64_t nbytes;                /* numel x itemsize */
+    uint64_t span;                  /* bytes from the first to past the last element */
+    uint64_t arena_offset;          /* bytes, in either; 0 without an arena */
 } ckpt__binding;
 
 /* An arena of ours: one allocation of several bindings. It exists for trainers that keep tensors in one
@@ -102,8 +104,9 @@ typedef struct ckpt__span ckpt__span; /* overlap.c */
  * "tied" of w and the scalar "step", it has w -> 0, b -> 1, tied -> CKPT__ALIAS_BASE + 0 and step -> CKPT__SCALAR_BASE
  * + 0. */
 struct ckpt_state {
-    ckpt__arena *memory; /* owned: names and shapes */
-    ckpt__hash *names;   /* owned: of everything bound, and of arenas: for duplicates and lookups */
+    ckpt__arena *memory;  /* owned: names and shapes */
+    ckpt__hash *names;    /* owned: of everything bound, and of arenas: for duplicates and lookups */
+    ckpt__last_view view; /* of the bindings; in `memory` */
     ckpt__binding *bindings;
     size_t count, capacity;
     ckpt__scalar *scalars;
@@ -150,6 +153,9 @@ enum { CKPT__ALIAS_BASE = 1 << 30 };
 
 /* The binding of a name or of what it is an alias of; NULL: none. */
 ckpt__binding *ckpt__state_find(const ckpt_state *state, const char *name, size_t n);
+/* Has the state a parameter, a buffer or an alias; and is this name one of theirs? For ckpt__canon_hints, as the next one. */
+bool ckpt__state_has_weights(const ckpt_state *state);
+bool ckpt__state_wants(const void *state, ckpt_str name);
 /* Does the ckpt_state bind this name in this shape? For ckpt__canon_hints: a program that does knows its optimizer
  * (GaLore's moments are of a projection, ...). */
 bool ckpt__state_binds_so(const void *state, ckpt_str name, const ckpt_tensor_info *info);

@@ -68,11 +68,11 @@ static ckpt_status add_user(ckpt__native_writer *w, size_t tensor, ckpt_error *e
     if (!e)
         return ckpt__native_no_memory(w, err);
     e->kind = CKPT__ENTRY_USER;
-    e->number = tensor;
+    e->number = (uint32_t)tensor;
     e->info = info;
     e->as_bytes = !ckpt__st_fits(info);
     e->dtype = e->as_bytes ? CKPT_U8 : info->dtype;
-    e->align = ckpt__native_alignment(info->dtype);
+    e->align = (uint8_t)ckpt__native_alignment(info->dtype);
     e->size = info->nbytes;
     return CKPT_OK;
 }
@@ -173,14 +173,14 @@ static ckpt_status add_storage(ckpt__native_writer *w, size_t storage, const siz
     if (!e)
         return ckpt__native_no_memory(w, err);
     e->kind = CKPT__ENTRY_STORAGE;
-    e->number = storage;
+    e->number = (uint32_t)storage;
     e->size = x->storages[storage].extent.size;
     e->dtype = CKPT_U8;
     e->align = 1;
     for (size_t i = 0; i < n; i++) {
         unsigned size = ckpt__native_alignment(x->tensors[sharers[i]].info.dtype);
         if (size > e->align && e->size % size == 0)
-            e->align = size;
+            e->align = (uint8_t)size;
     }
     return ckpt__native_name_own(w, e, CKPT__NATIVE_STORAGE, w->storages++, err);
 }

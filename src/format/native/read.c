@@ -542,6 +542,7 @@ ckpt_status ckpt__native_read_file(ckpt__native_reader *r, uint32_t file, ckpt_s
         status = maybe_rewritten(&f, size, status, err);
     if (status == CKPT_OK)
         status = ckpt__st_parse(&f.h, size, f.label, r->index->arena, r->index->findings, err);
+    ckpt__st_forget_text(&f.h);
     if (status == CKPT_OK)
         status = read_document(&f, step, err);
     if (status == CKPT_OK)

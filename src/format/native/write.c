@@ -29,7 +29,7 @@ static ckpt_status other_name(ckpt__native_writer *w, ckpt__entry *e, ckpt_error
 {
     for (unsigned n = 2;; n++) {
         char text[64];
-        snprintf(text, sizeof text, "ckpt.name.%zu.%u", e->record, n);
+        snprintf(text, sizeof text, "ckpt.name.%u.%u", e->record, n);
         e->name = ckpt__arena_str(w->recipe->arena, text, strlen(text));
         int put = e->name.data ? ckpt__hash_put(w->names, e->name.data, e->name.size, 0, NULL) : -1;
         if (put < 0)
@@ -101,8 +101,8 @@ static void number_records(ckpt__native_writer *w)
     for (size_t i = 0; i < w->count; i++) {
         ckpt__entry *e = &w->entries[w->order[i]];
         if (e->kind == CKPT__ENTRY_USER) {
-            e->record = w->users++;
-            w->record_of[e->number] = e->record + 1;
+            e->record = (uint32_t)w->users++;
+            w->record_of[e->number] = (size_t)e->record + 1;
         }
     }
     for (size_t i = 0; i < w->alias_count; i++)
@@ -140,9 +140,9 @@ static ckpt_status put_blob(void *ctx, ckpt_dtype dtype, const char *data, size_
     if (!e)
         return ckpt__native_no_memory(w, err);
     e->kind = CKPT__ENTRY_BLOB;
-    e->number = w->blobs++;
+    e->number = (uint32_t)w->blobs++;
     e->dtype = dtype;
-    e->align = ckpt__native_alignment(dtype);
+    e->align = (uint8_t)ckpt__native_alignment(dtype);
     e->size = size;
     e->crc = ckpt__crc32(0, data, size);
     e->bytes = data == w->kept ? (char *)(uintptr_t)data : ckpt__arena_copy(w->recipe->arena, data, size);
@@ -282,6 +282,14 @@ static ckpt_status put_columns(ckpt__native_writer *w, ckpt_error *err)
     return status;
 }
 
+/* What the document is made of, and the header is not: the header takes as much. */
+static void forget_records(ckpt__native_writer *w)
+{
+    free(w->position);
+    free(w->record_of);
+    w->position = w->record_of = NULL;
+}
+
 /* The value tree comes first in time, since it makes blobs, and last in the text. */
 static ckpt_status make_document(ckpt__native_writer *w, ckpt_error *err)
 {
@@ -417,6 +425,7 @@ ckpt_status ckpt__native_write(const ckpt__write_request *request, ckpt__recipe 
     w.names = NULL;
     if (status == CKPT_OK)
         status = make_document(&w, err);
+    forget_records(&w);
     if (status == CKPT_OK)
         status = make_header(&w, d, err);
     ckpt__buf_free(&w.doc);

@@ -7,17 +7,17 @@ typedef enum ckpt__entry_kind { CKPT__ENTRY_USER, CKPT__ENTRY_STORAGE, CKPT__ENT
 
 /* One tensor of the safetensors header (native.h has the words entry, record, blob and alias). */
 typedef struct ckpt__entry {
-    ckpt__entry_kind kind;
-    size_t number;                /* a tensor, a storage of the index, or the n of a blob */
     const ckpt_tensor_info *info; /* of a user's tensor, in the index; else NULL */
     ckpt_str name;                /* as it is in the header */
-    ckpt_dtype dtype;             /* likewise */
-    bool as_bytes;                /* U8 [nbytes] in place of the true dtype and shape */
-    unsigned align;               /* bytes: the file offset is to be a multiple of it */
     uint64_t size;                /* bytes of the data section */
     char *bytes;                  /* of a blob, in an arena; else NULL */
-    size_t record;                /* of a user's tensor: its number among the records */
+    uint32_t number;              /* a tensor, a storage of the index, or the n of a blob */
+    uint32_t record;              /* of a user's tensor: its number among the records */
     uint32_t crc;                 /* of a blob */
+    ckpt__entry_kind kind;
+    ckpt_dtype dtype; /* as it is in the header */
+    uint8_t align;    /* bytes, 16 at most: the file offset is to be a multiple of it */
+    bool as_bytes;    /* U8 [nbytes] in place of the true dtype and shape */
 } ckpt__entry;
 
 /* A tensor that has no bytes of its own in the file: it views another entry, or is on meta. */

@@ -222,10 +222,28 @@ static inline void build(val root)
     ck_assert_msg(s == CKPT_OK, "%s: %s", err.object, err.message);
 }
 
+/* What a state wants by these names. */
+typedef struct wanting {
+    const ckpt_str *names;
+    size_t count;
+} wanting;
+
+static inline bool wants(const void *ctx, ckpt_str name)
+{
+    const wanting *w = ctx;
+    for (size_t i = 0; i < w->count; i++)
+        if (ckpt__str_equal(w->names[i], name))
+            return true;
+    return false;
+}
+
+static wanting wanted;
+
 static inline void want(const ckpt_str *names, size_t count)
 {
-    hints.wanted = names;
-    hints.wanted_count = count;
+    wanted = (wanting){names, count};
+    hints.wants = count ? wants : NULL;
+    hints.wants_ctx = &wanted;
 }
 
 static const ckpt_str small_names[] = {

@@ -55,8 +55,9 @@ static val dicts_in_a_list(const char *name)
 
 START_TEST(a_dict_of_a_list_is_not_taken_for_the_model)
 {
-    static const ckpt_str wanted[] = {{"a", 1}};
-    ckpt__canon_hints asked = {.wanted = wanted, .wanted_count = 1};
+    static const ckpt_str names[] = {{"a", 1}};
+    const wanting one = {names, 1};
+    ckpt__canon_hints asked = {.wants = wants, .wants_ctx = &one};
     build(dicts_in_a_list("a"));
     ck_assert(get("w.list.0.a")->outside && get("w.list.1.a")->outside && !has("a"));
     const ckpt_finding *f = found("source-ambiguous");

@@ -147,20 +147,22 @@ END_TEST
 
 static const ckpt__piece *splits; /* of the tensor "a", which is "w" then; NULL: nothing is split */
 
-ckpt_status __real_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *err);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *err);
-ckpt_status __wrap_ckpt_reader_open(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
-                                    ckpt_error *err)
+ckpt_status __real_ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                         ckpt_error *err);
+ckpt_status __wrap_ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                         ckpt_error *err);
+ckpt_status __wrap_ckpt__reader_nameless(const char *path, const ckpt_reader_options *options, ckpt_reader **out,
+                                         ckpt_error *err)
 {
     static const int64_t all[] = {8, 6};
-    ckpt_status status = __real_ckpt_reader_open(path, options, out, err);
+    ckpt_status status = __real_ckpt__reader_nameless(path, options, out, err);
     if (status < 0 || !splits)
         return status;
-    size_t i;
-    ck_assert_int_eq(ckpt_reader_find(*out, "a", 1, &i, err), CKPT_OK);
     ckpt__index *x = (*out)->index;
+    size_t i = 0;
+    while (i < x->tensor_count && !ckpt__str_is(x->tensors[i].info.name, "a"))
+        i++;
+    ck_assert_uint_lt(i, x->tensor_count);
     ckpt__tensor *t = &x->tensors[i];
     t->info.name = ckpt__s("w");
     t->whole = t->has_crc = false;
