@@ -1,6 +1,7 @@
 /* producer_files.h - torch files as programs leave them, from a short notation. */
 #ifndef PRODUCER_FILES_H
 #define PRODUCER_FILES_H
+#include "anatomy/producer.h"
 #include "../folder_files.h"
 
 /* ---- files from a short notation: Python's literals; W a state_dict, O an Adam with its state, T1.5 a tensor of one
