@@ -58,7 +58,8 @@ session() {
     fi
 }
 
-# compiles NAME ARGUMENTS LEAST: the body of a function, from standard input, with LEAST calls of ours or more
+# compiles NAME ARGUMENTS LEAST: the body of a function, in $work/body, with LEAST calls of ours or more. Where a call is
+# misspelt it must not compile.
 compiles() {
     {
         echo '#include <stdlib.h>'
@@ -66,12 +67,17 @@ compiles() {
         echo "int hook($2);"
         echo "int hook($2)"
         echo '{'
-        grep -v '^#include'
+        grep -v '^#include' "$work/body"
         echo '    return 0;'
         echo '}'
     } >"$work/hook.c"
     test "$(grep -c 'ckpt_' "$work/hook.c")" -ge "$3" || wrong "$1: the hook was not found"
-    $CC -std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$top/include" "$work/hook.c" || wrong "$1: the hook does not compile"
+    strict="-std=c11 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I$top/include"
+    # shellcheck disable=SC2086
+    $CC $strict "$work/hook.c" || wrong "$1: the hook does not compile"
+    sed 's/ckpt_run_close/ckpt_run_shut/' "$work/hook.c" >"$work/planted.c"
+    # shellcheck disable=SC2086
+    ! $CC $strict "$work/planted.c" 2>/dev/null || wrong "$1: a planted mistake compiles"
 }
 
 session README 5
@@ -91,12 +97,13 @@ renewed "$top/$page" "$work/adopted" "$page"
 # The hooks, in functions that have what they speak of.
 common='void *d_weights, void *d_exp_avg, void *d_exp_avg_sq, size_t n, uint64_t nbytes, const ckpt_arena_entry *tensors, int64_t last,
         int (*fail)(const char *, const char *), void (*train)(int64_t), void (*warn)(const char *, const char *)'
-sed -n '/^A resume hook$/,/^What it needs$/p' "$top/README" | sed -n 's/^    //p' | compiles README "$common, uint64_t rng" 12
-sed -n '/^## The hook$/,/^## What it takes to adopt$/p' "$top/$page" | sed -n 's/^    //p' |
-    compiles "$page" "$common, void *d_steps, const ckpt_arena_entry *steps, const char *const *decayed, size_t decayed_count,
-        double lr, double beta1, double beta2, double weight_decay, uint64_t rng, void *d_philox, size_t philox_size,
-        double best, int64_t bad_epochs, int64_t epoch, int *order, size_t order_count, uint64_t at, void *stream,
-        int64_t rank, int64_t local_rank, int64_t world, ckpt_all_reduce_fn all_reduce, void *all_reduce_ctx, ckpt_notice_fn tell" 20
+sed -n '/^A resume hook$/,/^What it needs$/p' "$top/README" | sed -n 's/^    //p' >"$work/body"
+compiles README "$common, uint64_t rng" 12
+sed -n '/^## The hook$/,/^## What it takes to adopt$/p' "$top/$page" | sed -n 's/^    //p' >"$work/body"
+compiles "$page" "$common, void *d_steps, const ckpt_arena_entry *steps, const char *const *decayed, size_t decayed_count,
+    double lr, double beta1, double beta2, double weight_decay, uint64_t rng, void *d_philox, size_t philox_size,
+    double best, int64_t bad_epochs, int64_t epoch, int *order, size_t order_count, uint64_t at, void *stream,
+    int64_t rank, int64_t local_rank, int64_t world, ckpt_all_reduce_fn all_reduce, void *all_reduce_ctx, ckpt_notice_fn tell" 20
 
 # The front page is one that is read: on a terminal of 80 columns, in a few screens.
 lines=$(wc -l <"$top/README")
