@@ -108,20 +108,21 @@ def curves(result):
 
 
 def four_lines(result):
-    """What the project's README keeps of a result."""
+    """What the project's README keeps of a result: four items, broken for a terminal of 80 columns."""
     verdicts = {v.row.key: v for v in marks.judge_all(result)}
 
     def say(key):
         verdict = verdicts[key]
         return marks.show(verdict.row, verdict.worst.figure) if verdict.cases else "(not measured)"
     cores = sorted({part["machine"]["cores"] for part in result["parts"].values()}) or [0]
-    return [f"Restore from the page cache, every CRC-32 checked: {say('warm-safetensors')} as fast as safetensors + copy_, "
-            f"{say('warm-load')} torch.load.",
-            f"Durable save: {say('save-torch')} torch.save + fsync, {say('save-safetensors')} safetensors + fsync, {say('save-dcp')} torch DCP, "
-            f"{say('save-direct')} the best O_DIRECT write.",
-            f"An asynchronous save stalls the trainer for {say('stall')} the best memcpy of its state; a migration runs at "
-            f"{say('migrate')} cp + fsync.",
-            f"Worst cases, {cores[0]} cores, {when(result)[0]}; {counts(list(verdicts.values()))}: bench/README (`make -C build bench`)."]
+    lines = [f"Restore from the page cache, every CRC-32 checked: {say('warm-safetensors')} as fast as safetensors + copy_, "
+             f"{say('warm-load')} torch.load.",
+             f"Durable save: {say('save-torch')} torch.save + fsync, {say('save-safetensors')} safetensors + fsync, {say('save-dcp')} torch DCP, "
+             f"{say('save-direct')} the best O_DIRECT write.",
+             f"An asynchronous save stalls the trainer for {say('stall')} the best memcpy of its state; a migration runs at "
+             f"{say('migrate')} cp + fsync.",
+             f"Worst cases, {cores[0]} cores, {when(result)[0]}; {counts(list(verdicts.values()))}: bench/README (`make -C build bench`)."]
+    return [part for line in lines for part in textwrap.wrap(line, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)]
 
 
 def between(page, begin, end, middle, what):

@@ -150,3 +150,4 @@ if ! awk '
 fi
 
 title "Done: saved, killed, inspected, resumed on $second bit for bit, and continued from PyTorch"
+printf 'Now a file of your own: %s FILE\n' "$inspect"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # format.sh [-i] - is the tree laid out by .clang-format (version 14, Debian 12's)? With -i it is, afterwards. Tables whose rows
 # clang-format would tear apart stand between /* clang-format off */ and /* clang-format on */, with nothing else in those comments.
-# Samples are laid out by hand: README shows and counts their lines. Run by .ci/run.
+# Samples are laid out by hand: docs/trainers.md shows and counts their lines. Run by .ci/run.
 cd "$(dirname "$0")/.." || exit 99
 mode="--dry-run -Werror"
 test "${1:-}" != -i || mode=-i
