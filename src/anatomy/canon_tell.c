@@ -118,7 +118,7 @@ ckpt_status ckpt__canon_order_unknown(ckpt__builder *b, size_t node, const ckpt_
         ckpt__canon_note(b, CKPT_SEVERITY_ERROR, d.code, NULL, fix,
                          "whose states the optimizer at '%s' numbers is not known: %s", where, d.why);
     return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
-                      "%sit is not known which parameter each numbered state of this optimizer belongs to; %s; %s",
+                      "%scannot tell which parameter each numbered state of this optimizer belongs to; %s; %s",
                       several ? "order-ambiguous: " : "", d.why, d.fix);
 }
 

@@ -459,7 +459,7 @@ static ckpt_status name_two(const ckpt__zip_input *input, ckpt_status status, ck
             n, n + 1);
     return ckpt__fail(
         err, CKPT_E_DAMAGED, input->label,
-        "two archives in one file, the second from byte %llu on, and programs do not agree on which is meant: "
+        "two archives in one file, the second from byte %llu on, and loaders may pick different ones: "
         "torch reads the first where both are laid out alike, else neither, and Python's zipfile the second. "
         "Take them apart: `head -c %llu FILE` is the first, `tail -c +%llu FILE` the second",
         n, n, n + 1);

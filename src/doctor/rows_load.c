@@ -84,18 +84,18 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = "after load_state_dict: for g in optimizer.param_groups: g['lr'] = float(g['lr'])"},
     {.fact = CKPT__LR, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "lr-comes-from-checkpoint",
-     .message = "lr is {a} in the saved groups: load_state_dict puts it over the one that the program was started with",
-     .fix = "for another: after load_state_dict: for g in optimizer.param_groups: g['lr'] = g['initial_lr'] = NEW"},
+     .message = "lr is {a} in the saved groups: load_state_dict replaces the lr of the program with it",
+     .fix = "to use another lr, after load_state_dict: for g in optimizer.param_groups: g['lr'] = g['initial_lr'] = NEW"},
     {.fact = CKPT__NO_INITIAL_LR_SCHEDULED, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "initial-lr-missing",
-     .message = "the checkpoint holds a scheduler, and there is no initial_lr in {n} saved group{s}: load_state_dict erases the program's, and a scheduler constructed after it with "
-                "last_epoch other than -1 fails with KeyError (\"param 'initial_lr' is not specified\")",
+     .message = "{n} saved group{s} without initial_lr, and the checkpoint holds a scheduler: load_state_dict removes initial_lr from the optimizer, so a scheduler created "
+                "afterwards with last_epoch other than -1 raises KeyError (\"param 'initial_lr' is not specified\")",
      .fix = "construct the scheduler before optimizer.load_state_dict, and load its state; or after the load: for g in "
             "optimizer.param_groups: g.setdefault('initial_lr', g['lr'])"},
     {.fact = CKPT__NO_INITIAL_LR, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "initial-lr-missing",
-     .message = "there is no initial_lr in {n} saved group{s}: load_state_dict erases the program's, and a scheduler constructed after it with "
-                "last_epoch other than -1 fails with KeyError (\"param 'initial_lr' is not specified\")",
+     .message = "{n} saved group{s} without initial_lr: load_state_dict removes it from the optimizer, so a scheduler created afterwards with "
+                "last_epoch other than -1 raises KeyError (\"param 'initial_lr' is not specified\")",
      .fix = "construct the scheduler before optimizer.load_state_dict, and load its state; or after the load: for g in "
             "optimizer.param_groups: g.setdefault('initial_lr', g['lr'])"},
     {.fact = CKPT__NO_STATE, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
@@ -174,10 +174,10 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = "after load_state_dict: for g in optimizer.param_groups: g['differentiable'] = False"},
     {.fact = CKPT__OPTIMIZER_KEY, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
      .code = "optimizer-incomplete", .message = "the optimizer's dict ({b}) lacks {a}: load_state_dict fails with KeyError: '{a}'",
-     .fix = "resume from a checkpoint that has it; or from the weights alone, and the optimizer starts anew"},
+     .fix = "resume from a checkpoint that has it; or from the weights alone, with an optimizer that starts from scratch"},
     {.fact = CKPT__OPTIMIZER_KEY, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_ERROR,
      .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-incomplete", .message = "the optimizer's dict ({b}) lacks {a}: its state is not found",
-     .fix = "resume from a checkpoint that has it; or from the weights alone, and the optimizer starts anew"},
+     .fix = "resume from a checkpoint that has it; or from the weights alone, with an optimizer that starts from scratch"},
     {.fact = CKPT__IDS_LOST, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
      .code = "group-mismatch",
      .message = "{a} parameter id(s) have state and are missing in the groups, which hold the others (of the row 0, 1, 2, ..., or by name): for the "
@@ -346,7 +346,7 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = "load the weights alone: model = Model.load_from_checkpoint({py}); trainer.fit(model)"},
     {.fact = CKPT__NO_OPTIMIZER, .loaders = CKPT__L_TORCH | CKPT__L_CPP, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "no-optimizer",
-     .message = "there is no optimizer state: the weights load, the optimizer starts anew, and a program that asks for it gets a KeyError",
+     .message = "no optimizer state: the weights load, the optimizer starts from scratch, and checkpoint['optimizer'] raises KeyError",
      .fix = "if 'optimizer' in checkpoint: optimizer.load_state_dict(checkpoint['optimizer'])"},
     {.fact = CKPT__FILE_MISSING, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
      .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-file-missing",
@@ -414,7 +414,7 @@ const ckpt__row ckpt__rows_load[] = {
      .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-file-missing",
      .message = "optimizer_0 is not there, with the optimizer's state of all ranks: accelerator.load_state fails with CheckpointException. accelerate "
                 "writes it behind the weights, and a save that is cut short has none",
-     .fix = "resume from the checkpoint before; or the weights alone: ckpt-migrate --to torch --weights-only {path} {torch}"},
+     .fix = "resume from an earlier checkpoint; or the weights alone: ckpt-migrate --to torch --weights-only {path} {torch}"},
     {.fact = CKPT__SCHEDULER_FILE_MISSING, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
      .outcome = CKPT_OUTCOME_FAILS_AT_LOAD, .code = "optimizer-file-missing",
      .message = "scheduler.bin is not there, and the groups had a scheduler (initial_lr): accelerator.load_state fails with "
@@ -492,9 +492,9 @@ const ckpt__row ckpt__rows_load[] = {
     /* ---- values, and the question itself */
     {.fact = CKPT__NON_FINITE, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY,
      .code = "non-finite",
-     .message = "{n} tensor{s} hold values that are nan or infinite (the first: {a} of them, a tensor of role {b}): it loads, and every step "
-                "from here spreads them",
-     .fix = "resume from the checkpoint before; ckpt-inspect stats {path} says which"},
+     .message = "NaN or infinity in {n} tensor{s} (in the first {a} value(s), role {b}): the checkpoint loads, and training "
+                "spreads them",
+     .fix = "resume from an earlier checkpoint; ckpt-inspect stats --nonfinite {path} lists the tensors"},
     {.fact = CKPT__A_SHARD, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_UNKNOWN,
      .code = "part-of-checkpoint", .message = "this is {a}. Alone it does not tell whether a run resumes", .fix = "{b}"},
     {.fact = CKPT__A_PART, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_UNKNOWN,

@@ -256,7 +256,7 @@ const ckpt__row ckpt__rows_place[] = {
      .fix = "map to a device that holds data; tensors saved from meta have none: take another checkpoint"},
     {.fact = CKPT__RANK_OTHER, .loaders = CKPT__L_TORCH | CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES, .code = "rank-device",
-     .message = "this is the file of rank {a}, tagged {b}: another rank that loads it without a map puts it on {b}, not on its own GPU",
+     .message = "rank {a} saved this file on {b}: another rank that loads it without map_location puts it on {b} too, not on its own GPU",
      .fix = "torch.load(..., map_location=f'cuda:{local_rank}'); for ckpt_restore \"cuda:*=cuda:{local_rank}\"; or: {mend}"},
     {.fact = CKPT__RANK_TAG, .loaders = CKPT__L_TORCH | CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_NOTE,
      .outcome = CKPT_OUTCOME_RESUMES, .code = "rank-device",

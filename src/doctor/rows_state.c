@@ -4,7 +4,7 @@
 #include "doctor/facts.h"
 
 #define SENTENCE "\"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!\""
-#define BEFORE "resume from the checkpoint before this one"
+#define BEFORE "resume from an earlier checkpoint"
 
 /* clang-format off */
 const ckpt__row ckpt__rows_state[] = {

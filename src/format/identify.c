@@ -98,6 +98,6 @@ ckpt_status ckpt__identify(const ckpt__probe *probe, const char *label, ckpt_err
             "before it (the header of a download, a script?) keeps torch from reading it; `tail -c +%llu FILE` is "
             "the archive alone",
             (unsigned long long)start, (unsigned long long)start + 1);
-    return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: %llu bytes of no format that this version knows",
+    return ckpt__fail(err, CKPT_E_FORMAT, label, "not a checkpoint: unknown format (%llu bytes)",
                       (unsigned long long)probe->file_size);
 }

@@ -86,7 +86,7 @@ static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
                           "a cast is a dtype, such as bfloat16, or GLOB=DTYPE, such as '*.norm.*=float32'");
     if (out->to == CKPT_DTYPE_NONE)
         return ckpt__fail(err, CKPT_E_ARGUMENT, text,
-                          "'%s' is no dtype; torch's names are float32, bfloat16, float16, int64, ...", name);
+                          "unknown dtype '%s'; torch's names are float32, bfloat16, float16, int64, ...", name);
     if (!converts(CKPT_F32, out->to) && !converts(CKPT_C64, out->to))
         return ckpt__fail(err, CKPT_E_ARGUMENT, text, "nothing is converted to %s", name);
     out->glob = out->plain ? strdup("*") : strndup(text, (size_t)(equals - text));

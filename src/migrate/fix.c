@@ -114,7 +114,7 @@ static ckpt_status no_mend(const char *code, ckpt_error *err)
         ckpt__buf_printf(&list, "%s%s", i ? ", " : "", ckpt__mends[i].code);
     ckpt_status status =
         ckpt__fail(err, CKPT_E_ARGUMENT, ckpt__escape(shown, sizeof shown, code, strlen(code)),
-                   "no rewrite mends a finding of this code; --fix knows %s, and all", list.data ? list.data : "");
+                   "there is no automatic fix for this code; --fix takes %s, and all", list.data ? list.data : "");
     ckpt__buf_free(&list);
     return status;
 }

@@ -323,8 +323,9 @@ static bool note_incomplete(const gatherer *g)
     for (size_t i = 0; i < list->count; i++)
         if (!list->entries[i].complete &&
             (!ckpt__report_add(list->findings, CKPT_SEVERITY_NOTE, "incomplete-step", NULL,
-                               list->entries[i].world > 1 ? NULL
-                                                          : "retention never removes it; when it is of no use, do",
+                               list->entries[i].world > 1
+                                   ? NULL
+                                   : "retention never removes it: delete it yourself if you do not need it",
                                "%s: %s", list->entries[i].name, list->entries[i].why) ||
              !ckpt__report_detail(list->findings, list->entries[i].path, NULL, NULL, 0)))
             return false;

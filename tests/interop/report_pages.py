@@ -99,10 +99,10 @@ with scratch():
             _, shows = ask(inspect, "show", "--json", "last.pt")
             rows = table(root, "By role")
             check(f"{command}: bytes by role are the JSON's", {r[0]: number(r[1]) for r in rows} == {r["role"]: r["count"] for r in shows["roles"]}, rows)
-            moved = table(root, "Every byte, before and after") or table(root, "Every byte, by its tag")
+            moved = table(root, "Bytes per device, before and after") or table(root, "Bytes per device")
             check(f"{command}: every byte is on some device", sum(number(r[-1]) for r in moved) == shows["tensors"]["nbytes"], moved)
             check(f"{command}: and every tensor", sum(number(r[-2]) for r in moved) == len(listed["tensors"]), moved)
-            layers = table(root, "By layer: a parameter and its optimizer state together")
+            layers = table(root, "Size by layer (weights and optimizer state)")
             check(f"{command}: every tensor is in a layer, its state with it", sum(number(r[1]) for r in layers) == len(listed["tensors"]) and
                   [r[1] for r in layers if r[0] == "0"] == ["8"], layers)
             largest = table(root, "The largest tensors")

@@ -348,7 +348,7 @@ static void put_counts(const char *of, const ckpt_diff_counts *n)
     if (n->by_canonical || n->by_prefix)
         printf(" (matched: %" PRIu64 " by name", n->by_name);
     if (n->by_canonical)
-        printf(", %" PRIu64 " by what a state calls them", n->by_canonical);
+        printf(", %" PRIu64 " by their canonical names", n->by_canonical);
     if (n->by_prefix)
         printf(", %" PRIu64 " by their names but for a path in front", n->by_prefix);
     puts(n->by_canonical || n->by_prefix ? ")" : "");

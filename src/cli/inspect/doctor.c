@@ -134,7 +134,7 @@ static void doctor_text(const command_line *o, const ckpt_doctor_result *r, cons
 {
     static const char *const sentences[] = {"it is not known whether it resumes; ",
                                             "",
-                                            "it resumes, but not as it was; ",
+                                            "it resumes, with differences; ",
                                             "",
                                             "it loads, and fails at the first optimizer step; ",
                                             "it loads, and holds nothing to resume; "};

@@ -267,7 +267,7 @@ static const char *sentence_of(const candidate *c)
     case FATE_OLDER:
         break;
     }
-    return "older: not looked at";
+    return "not checked (older)";
 }
 
 static const char *checked_of(const candidate *c)

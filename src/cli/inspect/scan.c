@@ -119,9 +119,9 @@ static void text_names(const cli *c, const ckpt_scan *scan, ckpt_danger danger)
 
 static void scan_text(const command_line *o, const ckpt_scan *scan, const ckpt_report *report)
 {
-    static const char *const sentences[] = {"only names that are known to be harmless",
+    static const char *const sentences[] = {"every name that it imports is known to be harmless",
                                             "nothing dangerous is known of it, but not all of it is known",
-                                            "do not unpickle it"};
+                                            "do not load it with pickle or torch.load(weights_only=False)"};
     const cli *c = &o->cli;
     ckpt_danger verdict = ckpt_scan_verdict(scan);
     uint64_t files = ckpt_scan_files(scan), pickles = ckpt_scan_pickles(scan);

@@ -56,7 +56,7 @@ static int default_format(job *b)
         }
     return cli_usage(
         c,
-        "%s: its suffix does not say the format: give --to ckpt, safetensors, torch, hf, dcp, universal, hf-trainer, accelerate or same",
+        "%s: the format cannot be told from its suffix: give --to ckpt, safetensors, torch, hf, dcp, universal, hf-trainer, accelerate or same",
         b->dst);
 }
 

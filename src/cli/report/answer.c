@@ -90,7 +90,7 @@ static const struct {
     {CKPT_OUTCOME_RESUMES, "good", "It resumes",
      "With what is assumed below, training goes on from this checkpoint as it was saved."},
     {CKPT_OUTCOME_RESUMES_DIFFERENTLY, "warning", "It resumes, but not as it was",
-     "The program loads it and goes on. Something is then not what it was when this was saved: the findings say what."},
+     "The program loads it and goes on, but not exactly as before. See the findings."},
     {CKPT_OUTCOME_FAILS_AT_LOAD, "error", "It does not load",
      "The program stops while it loads this checkpoint: the findings say why."},
     {CKPT_OUTCOME_FAILS_AT_STEP, "error", "It loads, and fails at the first step",
@@ -235,7 +235,7 @@ static void finding(report_page *p, const ckpt_finding *g)
         fputs(*g->file ? "</span></p>\n" : "</p>\n", p->f);
     }
     if (*g->fix)
-        report_fix(p, "what mends it:", g->fix);
+        report_fix(p, "how to fix it:", g->fix);
     fputs("</li>\n", p->f);
 }
 

@@ -180,7 +180,7 @@ static void put_origin(report_page *p)
             put_word(p->f, o->typed[i]);
     }
     fputs(
-        "</code></pre>\n<p>Nothing of the checkpoint was run, and this page loads nothing from elsewhere.</p>\n</footer>\n"
+        "</code></pre>\n<p>No code from the checkpoint was run. This page loads no external resources.</p>\n</footer>\n"
         "</body>\n</html>\n",
         p->f);
 }

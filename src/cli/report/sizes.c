@@ -120,7 +120,7 @@ static void move_table(report_page *p, const move *moves, size_t count, bool aft
     static const char *const both[] = {"saved on", "comes back on", "role", "#tensors", "#bytes", NULL},
                              *const saved[] = {"saved on", "role", "#tensors", "#bytes", NULL};
     size_t shown = 0;
-    html_table(p->f, after ? "Every byte, before and after" : "Every byte, by its tag", after ? both : saved);
+    html_table(p->f, after ? "Bytes per device, before and after" : "Bytes per device", after ? both : saved);
     for (; shown < count && shown < REPORT_MOVES && report_room(p); shown++)
         move_row(p->f, &moves[shown], after);
     html_table_end(p->f);
@@ -202,7 +202,7 @@ void report_devices(report_page *p, const ckpt_reader *reader, const ckpt_doctor
         if (!after)
             count = moves_of_tags(p, reader, moves, MOST);
         qsort(moves, count, sizeof *moves, move_by_size);
-        html_section(p->f, "devices", "Who holds what");
+        html_section(p->f, "devices", "Where the bytes are");
         if (count == 0)
             fputs("<p>There are no tensors.</p>\n", p->f);
         else
@@ -346,7 +346,7 @@ static void layer_table(report_page *p, const layer *layers, size_t count, uint6
     static const char *const heads[] = {"layer", "#tensors", "#size", "#share", "|", NULL};
     uint64_t parts[HTML_KINDS] = {0}, tensors = 0, bytes = 0;
     size_t shown = 0;
-    html_table(p->f, "By layer: a parameter and its optimizer state together", heads);
+    html_table(p->f, "Size by layer (weights and optimizer state)", heads);
     for (; shown < count && shown < REPORT_LAYERS && report_room(p); shown++)
         layer_row(p->f, &layers[shown], whole, layers[0].nbytes);
     for (size_t i = 0; i < count; i++) {
