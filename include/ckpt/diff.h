@@ -82,6 +82,8 @@ typedef struct ckpt_diff_options {
     bool (*wanted)(void *ctx, const ckpt_tensor_info *tensor);
     void *wanted_ctx;
     ckpt_progress progress;
+    bool values_too; /* all that is not a tensor is compared in spite of `wanted` */
+    bool reserved[7];
 } ckpt_diff_options;
 #define CKPT_DIFF_OPTIONS_INIT CKPT_SIZED(ckpt_diff_options)
 

@@ -208,7 +208,7 @@ static ckpt_status run(ckpt__differ *d, const ckpt_reader *a, const ckpt_reader 
         return status;
     sum_bytes(d);
     status = each_tensor(d);
-    if (status == CKPT_OK && !d->options->wanted)
+    if (status == CKPT_OK && (!d->options->wanted || d->options->values_too))
         status = ckpt__differ_scalars(d);
     const ckpt_diff_counts *t = &d->result->of_tensors, *s = &d->result->of_scalars;
     d->result->same = t->changed + t->added + t->removed + s->changed + s->added + s->removed == 0;

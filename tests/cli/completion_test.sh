@@ -109,7 +109,7 @@ ask 'ckpt-inspect --role ' ckpt-inspect --role ''
 [[ $roles == *exp_avg_sq* && $answer == "$roles" ]]
 report $? "every role"
 # What --fix takes, as its own message says.
-answer=$(ckpt-migrate --dry-run --fix nothing plain.pt x.pt 2>&1 | sed -n 's/.*--fix knows \(.*\), and all$/\1, all/p' | sed 's/, /\n/g' | sort)
+answer=$(ckpt-migrate --dry-run --fix nothing plain.pt x.pt 2>&1 | sed -n 's/.*--fix takes \(.*\), and all$/\1, all/p' | sed 's/, /\n/g' | sort)
 fixes=$answer
 ask 'ckpt-migrate --fix ' ckpt-migrate --fix ''
 [[ $fixes == *step-on-cpu* && $answer == "$fixes" ]]

@@ -159,4 +159,19 @@ check "by dtype"
 ask 0 show --role buffer whole.pt && ! grep -q '^parameters' out && ask 0 show --json --role buffer whole.pt && grep -q '^ "parameters": null,$' out
 check "none are selected"
 
-finish 55
+# ---- diff of much
+cp weights.safetensors other.safetensors && printf '\000\000\300\177' | dd of=other.safetensors bs=1 seek=184 conv=notrunc 2>err && printf 'X' | dd of=other.safetensors bs=1 seek=168 conv=notrunc 2>err
+ask 1 diff weights.safetensors other.safetensors && [ "$(grep '^changed' out | awk '{ print $2 }' | tr '\n' ' ')" = 'a.weight a.bias ' ] && grep -q '^changed  a.weight .*NaN in one only: 1$' out
+check "diff: what has become NaN comes first"
+ask 1 diff whole.pt mixed.pt && [ "$(grep -c '^changed ' out)" -eq 3 ] && ! grep -q '^by role' out
+check "few differences have no summary"
+ask 1 diff whole.pt cpu.pt && grep -qx 'by role' out && grep -q '^  param *6 changed$' out && grep -q '^  exp_avg *6 changed$' out && tail -n 1 out | grep -qx different
+check "many are counted by role"
+ask 1 diff --limit 2 whole.pt cpu.pt && [ "$(grep -c '^changed ' out)" -eq 2 ] && grep -qx '19 more tensors and 0 more values differ (--limit)' out && grep -q '^tensors: 6 same, 21 changed' out
+check "diff --limit"
+ask 0 diff --exclude '*.weight' whole.pt mixed.pt && grep -q '^values: [1-9][0-9]* same$' out && ask 1 diff --exclude '=model.0.weight' whole.pt mixed.pt && [ "$(grep -c '^changed ' out)" -eq 2 ]
+check "diff --exclude: those tensors are not compared, values are"
+ask 1 diff --json --exclude '=model.0.weight' whole.pt mixed.pt && [ "$(grep -c '"status": "changed"' out)" -eq 2 ] && ! grep -q '"name": "model.0.weight"' out
+check "also as JSON"
+
+finish 61

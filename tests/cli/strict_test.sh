@@ -43,7 +43,8 @@ raw extract
 force extract
 sort list
 reverse list
-limit list
+exclude diff
+limit list diff
 nonfinite stats
 check list extract stats diff
 for doctor

@@ -1,4 +1,5 @@
 /* inspect/diff.c - what differs between two checkpoints. Only what differs is said, and how many things do not. */
+#include "cli/inspect/diff_order.h"
 #include "cli/inspect/inspect.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -359,13 +360,22 @@ static void diff_text(const command_line *o, const ckpt_diff_result *r, const ck
     const cli *c = &o->cli;
     if (!c->quiet)
         cli_text_findings(c, stdout, report, CKPT_SEVERITY_NOTE, NULL);
-    for (size_t i = 0; i < r->tensor_count; i++)
-        if (r->tensors[i]->status != CKPT_DIFF_TIED)
-            put_tensor(c, r->tensors[i]);
-    for (size_t i = 0; i < r->scalar_count; i++)
+    enum { MANY = 9 }; /* so many differing tensors get a summary */
+    const size_t limit = o->limit.text ? (size_t)o->limit.n : SIZE_MAX;
+    size_t count = 0, *order = diff_order(r, &count);
+    for (size_t i = 0; order && i < count && i < limit; i++)
+        put_tensor(c, r->tensors[order[i]]);
+    free(order);
+    if (!order)
+        cli_fail(c, "no-memory", "out of memory for %zu tensors", r->tensor_count);
+    for (size_t i = 0; i < r->scalar_count && i < limit; i++)
         put_scalar(c, r->scalars[i]);
     if (c->quiet)
         return;
+    if (count > limit || r->scalar_count > limit)
+        printf("%zu more tensors and %zu more values differ (--limit)\n", count > limit ? count - limit : 0,
+               r->scalar_count > limit ? r->scalar_count - limit : 0);
+    diff_by_role(c, r, MANY);
     put_counts("tensors", &r->of_tensors);
     if (!cli_has_selection(c))
         put_counts("values", &r->of_scalars);
@@ -377,7 +387,8 @@ static void diff_text(const command_line *o, const ckpt_diff_result *r, const ck
 
 static bool is_wanted(void *ctx, const ckpt_tensor_info *t)
 {
-    return cli_selected(ctx, t);
+    const command_line *o = ctx;
+    return cli_selected(&o->cli, t) && !cli_names(&o->exclude, t->name);
 }
 
 /* The library says "in B (PATH): " of the one that cannot be read; here PATH stands at the beginning, as in every error. */
@@ -405,9 +416,10 @@ static int compare(const command_line *o, const ckpt_reader *a, const ckpt_reade
     ckpt_report *report = ckpt_report_new();
     if (!report)
         return cli_fail(c, "no-memory", "out of memory");
-    if (cli_has_selection(c)) {
+    if (cli_has_selection(c) || o->exclude.count) {
         options->wanted = is_wanted;
-        options->wanted_ctx = (void *)(uintptr_t)c;
+        options->wanted_ctx = (void *)(uintptr_t)o;
+        options->values_too = !cli_has_selection(c);
     }
     options->progress = progress;
     cli_progress_init(&shown, c, "compared");

@@ -80,6 +80,8 @@ int cli_version(const cli *c);
 bool cli_selection_check(const cli *c);
 bool cli_selected(const cli *c, const ckpt_tensor_info *t);
 bool cli_has_selection(const cli *c);
+/* Does one of these patterns match the name? An empty list matches none. */
+bool cli_names(const cli_list *patterns, ckpt_str name);
 /* Each --tensor, --role and --device must name a tensor of one of the readers, and all together too: an empty answer
  * looks like an empty file. -1: go on, else the exit status, the error said. */
 int cli_selection_finds(const cli *c, const ckpt_reader *const *readers, size_t count);

@@ -44,11 +44,12 @@ typedef struct command_line {
     bool raw;
     const char *report;                 /* --report FILE.html: show, diff, doctor */
     option_value atol, rtol;            /* diff */
+    cli_list exclude;                   /* diff: tensors that are not compared */
     option_value keep_last, keep_every; /* show of a run directory */
     bool metadata_only;                 /* doctor of a run directory */
     bool pieces, reverse;               /* list */
     const char *sort;                   /* list: "size", "name", "offset"; NULL: as in the file */
-    option_value limit;                 /* list: tensors at most */
+    option_value limit;                 /* list, diff: so many at most */
     bool nonfinite;                     /* stats: those that have NaN or infinities */
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;

@@ -44,6 +44,11 @@ static bool any_matches(const cli_list *list, ckpt_str s)
     return false;
 }
 
+bool cli_names(const cli_list *patterns, ckpt_str name)
+{
+    return patterns->count && any_matches(patterns, name);
+}
+
 bool cli_has_selection(const cli *c)
 {
     return c->tensors.count || c->roles.count || c->devices.count;
