@@ -128,7 +128,7 @@ static ckpt_status say_settings(ckpt__migration *m, ckpt_str file, ckpt_error *e
 {
     char name[200];
     return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "left-out", (ckpt_str){NULL, 0}, err,
-                                "%s is not copied: its settings are not part of a state_dict",
+                                "the settings in %s are not copied: they are not part of a state_dict",
                                 ckpt__escape(name, sizeof name, file.data, file.size));
 }
 

@@ -138,7 +138,7 @@ START_TEST(what_accelerate_saves)
     opens(at("state"), "accelerate");
     ck_assert_uint_eq(ckpt_reader_tensor_count(reader), 10);
     write_to(at("state/optimizer.bin"), "cut", 3);
-    fails(at("state"), CKPT_E_FORMAT, "no format");
+    fails(at("state"), CKPT_E_FORMAT, "unknown format");
     ck_assert_ptr_nonnull(strstr(err.object, "optimizer.bin"));
     const char *path = at("state");
     ck_assert_int_eq(open_paths(&path, 1, true), CKPT_OK);

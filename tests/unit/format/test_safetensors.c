@@ -419,7 +419,7 @@ START_TEST(names_strangers)
         {"\x93NUMPY\1\0v\0{'descr'", 18, CKPT_E_UNSUPPORTED, "NumPy"},
         {"\0\0\0\0\0\0\0\0\0\0\0\0", 12, CKPT_E_FORMAT, "zero"},
         {"version https://git-lfs.github.com/spec/v1", 42, CKPT_E_UNSUPPORTED, "git lfs pull"},
-        {"hello, world", 12, CKPT_E_FORMAT, "no format"},
+        {"hello, world", 12, CKPT_E_FORMAT, "unknown format"},
     };
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++) {
         ckpt__index *x;
