@@ -449,7 +449,8 @@ static void explain_none(ckpt__folder *f)
     if (count == 0 && inside)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give one of those in its folder checkpoints");
     else if (count == 0)
-        snprintf(f->why, sizeof f->why, "not a checkpoint: no checkpoint was found in this directory");
+        snprintf(f->why, sizeof f->why,
+                 "not a checkpoint: this directory has no checkpoint.json, and no files that another program saves");
     else if (count == 1)
         snprintf(f->why, sizeof f->why, "not a checkpoint itself; give the one in it: %s",
                  ckpt__escape(one, sizeof one, steps[0], strlen(steps[0])));
