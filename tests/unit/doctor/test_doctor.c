@@ -229,9 +229,11 @@ START_TEST(by_a_summary)
         ck_assert_int_eq(ckpt_summarize(reader, &s, &err), CKPT_OK);
         ck_assert_int_eq(ckpt_doctor(reader, &options, &result, alone, &err), CKPT_OK);
         const ckpt_outcome outcome = result.outcome;
+        ckpt_doctor_result_clear(&result);
         options.summary = &s;
         ck_assert_int_eq(ckpt_doctor(reader, &options, &result, given, &err), CKPT_OK);
         ck_assert_int_eq(result.outcome, outcome);
+        ckpt_doctor_result_clear(&result);
         ck_assert_uint_eq(ckpt_report_count(given), ckpt_report_count(alone));
         for (size_t k = 0; k < ckpt_report_count(alone); k++) {
             ck_assert_str_eq(ckpt_report_get(given, k)->code, ckpt_report_get(alone, k)->code);
@@ -241,6 +243,7 @@ START_TEST(by_a_summary)
         const ckpt_str resume = s.resume;
         s.resume = ckpt__s("load_it_so(\"{path}\")"); /* the fix of a file of weights alone has it */
         ck_assert_int_eq(ckpt_doctor(reader, &options, &result, given, &err), CKPT_OK);
+        ckpt_doctor_result_clear(&result);
         const ckpt_finding *weights = ckpt_report_find(given, "weights-only", NULL);
         ck_assert_int_eq(weights != NULL, i == 2);
         ck_assert_msg(!weights || strstr(weights->message, "load_it_so("), "%s", weights->message);
