@@ -355,23 +355,23 @@ static void put_counts(const char *of, const ckpt_diff_counts *n)
     puts(n->by_canonical || n->by_prefix ? ")" : "");
 }
 
-static void diff_text(const command_line *o, const ckpt_diff_result *r, const ckpt_report *report)
+static int diff_text(const command_line *o, const ckpt_diff_result *r, const ckpt_report *report)
 {
-    const cli *c = &o->cli;
-    if (!c->quiet)
-        cli_text_findings(c, stdout, report, CKPT_SEVERITY_NOTE, NULL);
     enum { MANY = 9 }; /* so many differing tensors get a summary */
+    const cli *c = &o->cli;
     const size_t limit = o->limit.text ? (size_t)o->limit.n : SIZE_MAX;
     size_t count = 0, *order = diff_order(r, &count);
-    for (size_t i = 0; order && i < count && i < limit; i++)
+    if (!order)
+        return cli_fail(c, "no-memory", "out of memory for %zu tensors", r->tensor_count);
+    if (!c->quiet)
+        cli_text_findings(c, stdout, report, CKPT_SEVERITY_NOTE, NULL);
+    for (size_t i = 0; i < count && i < limit; i++)
         put_tensor(c, r->tensors[order[i]]);
     free(order);
-    if (!order)
-        cli_fail(c, "no-memory", "out of memory for %zu tensors", r->tensor_count);
     for (size_t i = 0; i < r->scalar_count && i < limit; i++)
         put_scalar(c, r->scalars[i]);
     if (c->quiet)
-        return;
+        return r->same ? CLI_YES : CLI_NO;
     if (count > limit || r->scalar_count > limit)
         printf("%zu more tensors and %zu more values differ (--limit)\n", count > limit ? count - limit : 0,
                r->scalar_count > limit ? r->scalar_count - limit : 0);
@@ -381,6 +381,7 @@ static void diff_text(const command_line *o, const ckpt_diff_result *r, const ck
         put_counts("values", &r->of_scalars);
     printf("%s%s%s\n", cli_style(c, r->same ? "bold" : "yellow"), r->same ? "the same" : "different",
            cli_style(c, "off"));
+    return r->same ? CLI_YES : CLI_NO;
 }
 
 /* ---- both */
@@ -437,7 +438,7 @@ static int compare(const command_line *o, const ckpt_reader *a, const ckpt_reade
     else if (answer == CKPT_OK && c->json)
         diff_json(a, b, options, &result, report);
     else if (answer == CKPT_OK)
-        diff_text(o, &result, report);
+        status = diff_text(o, &result, report);
     if (answer == CKPT_OK)
         ckpt_diff_result_clear(&result);
     ckpt_report_free(report);

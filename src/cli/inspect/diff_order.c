@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NANS, FORMS, OTHERS, CLASSES };
+enum { NANS, FORMS, OTHERS, RANKS };
 
-static int class_of(const ckpt_diff_tensor *t)
+static int rank_of(const ckpt_diff_tensor *t)
 {
     if (t->nan_mismatch)
         return NANS;
@@ -18,16 +18,16 @@ size_t *diff_order(const ckpt_diff_result *r, size_t *count)
 {
     size_t *order = malloc((r->tensor_count + 1) * sizeof *order);
     *count = 0;
-    for (int class = NANS; order && class < CLASSES; class ++)
+    for (int rank = NANS; order && rank < RANKS; rank++)
         for (size_t i = 0; i < r->tensor_count; i++) {
             const ckpt_diff_tensor *t = r->tensors[i];
-            if (t->status != CKPT_DIFF_TIED && t->status != CKPT_DIFF_SAME && class_of(t) == class)
+            if (t->status != CKPT_DIFF_TIED && t->status != CKPT_DIFF_SAME && rank_of(t) == rank)
                 order[(*count)++] = i;
         }
     return order;
 }
 
-/* What differs of one role. */
+/* The differing tensors of one role. */
 typedef struct tally {
     const char *role; /* static */
     uint64_t changed, added, removed, nan;

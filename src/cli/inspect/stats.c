@@ -9,6 +9,7 @@ typedef struct table {
     const command_line *o;
     const ckpt_reader *reader;
     ckpt_tensor_stats **of; /* per tensor; NULL: not asked for. What has no histogram ends before it */
+    size_t unknown;         /* --nonfinite: tensors whose values are not known */
     bool no_memory;
 } table;
 
@@ -27,16 +28,15 @@ static int take(void *ctx, size_t tensor, const ckpt_tensor_stats *stats)
 /* Of --nonfinite those that have NaN or infinities. Those without numbers, which cannot be told, are counted. */
 static void keep_nonfinite(table *t)
 {
-    size_t unknown = 0;
     for (size_t i = 0; i < ckpt_reader_tensor_count(t->reader); i++)
         if (t->of[i] && t->of[i]->nan + t->of[i]->inf_pos + t->of[i]->inf_neg == 0) {
-            unknown += t->of[i]->kind == CKPT_STATS_NONE;
+            t->unknown += t->of[i]->kind == CKPT_STATS_NONE;
             free(t->of[i]);
             t->of[i] = NULL;
         }
-    if (unknown)
-        cli_warn(&t->o->cli, "%s: of %zu tensor%s the values are not known: stats without --nonfinite says why",
-                 t->o->paths[0], unknown, unknown == 1 ? "" : "s");
+    if (t->unknown)
+        cli_warn(&t->o->cli, "%s: the values of %zu tensor%s are not known: stats without --nonfinite says why",
+                 t->o->paths[0], t->unknown, t->unknown == 1 ? "" : "s");
 }
 
 /* ---- --json */
@@ -203,7 +203,8 @@ static void stats_text(const table *t)
     }
     if (!any) {
         if (t->o->nonfinite && !t->o->cli.quiet)
-            puts("no tensor has NaN or infinities");
+            puts(t->unknown ? "no tensor whose values are known has NaN or infinities"
+                            : "no tensor has NaN or infinities");
         return;
     }
     printf("%s%*s %*s %*s %*s  zero %s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH,
