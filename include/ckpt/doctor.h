@@ -71,7 +71,7 @@ typedef struct ckpt_doctor_options {
     /* "dp=2,tp=2": how the ranks that resume divide the work, slowest axis first; NULL: not said. Axes: dp (or dp_replicate, dp_shard,
      * fsdp), tp, pp, ep, cp, sp. Their product is the world's size. */
     const char *mesh;
-    /* What ckpt_summarize said of the same reader, the caller's; NULL: what is needed of it is found anew. It saves that time. */
+    /* The answer of ckpt_summarize for the same reader, the caller's. It saves the time to find it again. NULL: doctor finds it. */
     const ckpt_summary *summary;
 } ckpt_doctor_options;
 #define CKPT_DOCTOR_OPTIONS_INIT CKPT_SIZED(ckpt_doctor_options)

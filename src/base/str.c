@@ -28,8 +28,8 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* The search looks for the first byte of the part that is no letter: upper and lower case have the same. A part that is all letters is
- * compared wherever its first letter stands. */
+/* A byte that is not a letter is the same in both cases, so the search looks for the first such byte of the part. A part of letters
+ * alone is compared wherever its first letter is found. */
 bool ckpt__str_holds_nocase(ckpt_str s, const char *part)
 {
     const char either = 'a' ^ 'A';
