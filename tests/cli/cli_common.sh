@@ -30,6 +30,15 @@ check()
     fi
 }
 
+# ask STATUS ARGUMENT...: runs ckpt-inspect, into out and err. Is that its status?
+ask()
+{
+    expected=$1
+    shift
+    "$inspect" "$@" >out 2>err </dev/null
+    [ $? -eq "$expected" ]
+}
+
 # finish LEAST: ends the test, which fails where it has made fewer checks than that.
 finish()
 {

@@ -3,15 +3,6 @@
 # commands say of such a folder.
 . "${srcdir:-.}/tests/cli/cli_common.sh"
 
-# ask STATUS ARGUMENT...: runs the command; out and err
-ask()
-{
-    expected=$1
-    shift
-    "$inspect" "$@" >out 2>err </dev/null
-    [ $? -eq "$expected" ]
-}
-
 # names in the order of the lines
 order()
 {

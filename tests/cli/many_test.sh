@@ -2,14 +2,6 @@
 # many_test.sh - several PATHs, and folders of checkpoints: a line each, the worst status, results[] and a document per line.
 . "${srcdir:-.}/tests/cli/cli_common.sh"
 
-ask()
-{
-    expected=$1
-    shift
-    "$inspect" "$@" >out 2>err </dev/null
-    [ $? -eq "$expected" ]
-}
-
 whole=$data/cli/plain.pt damaged=$data/cli/bad-crc.pt attack=$data/cli/attack.pkl
 cp "$whole" whole.pt && cp "$whole" 'with space.pt' && cp "$damaged" damaged.pt && cp "$attack" attack.pkl && cp "$data/cli/weights.safetensors" .
 head -c 5000 whole.pt >cut.pt
@@ -34,16 +26,18 @@ check "and said with -v"
 
 # ---- JSON
 ask 1 verify --json whole.pt damaged.pt && [ "$(grep -c '"ckpt": 1' out)" -eq 3 ] && [ "$(sed -n 's/^ "results": \[$/x/p' out)" = x ] &&
-    grep -q '^ "path": "whole.pt",$' out && grep -q '^ "path": "damaged.pt",$' out
+    grep -q '^  {"ckpt": 1, "path": "whole.pt", .*},$' out && grep -q '^  {"ckpt": 1, "path": "damaged.pt", .*}$' out && [ "$(tail -n 1 out)" = '}' ]
 check "--json: one document, results[] of one each"
 ask 2 verify --json gone.pt whole.pt && grep -q '"path": "gone.pt"' out && grep -q '"code": "system"' out && grep -q '"path": "whole.pt"' out && [ ! -s err ]
 check "--json: what cannot be read is an element with its error"
-ask 1 verify --ndjson whole.pt damaged.pt && [ "$(wc -l <out)" -eq 2 ] && [ "$(grep -c '^{ "ckpt": 1, "path": ".*}$' out)" -eq 2 ]
+ask 1 verify --ndjson whole.pt damaged.pt && [ "$(wc -l <out)" -eq 2 ] && [ "$(grep -c '^{"ckpt": 1, "path": ".*}$' out)" -eq 2 ]
 check "--ndjson: a line each"
 ask 0 verify --ndjson whole.pt && [ "$(wc -l <out)" -eq 1 ] && grep -q '"ok": true' out
 check "--ndjson: of one too"
-ask 2 doctor --ndjson gone.pt && [ "$(wc -l <out)" -eq 1 ] && grep -q '"error": { "code": "system"' out
+ask 2 doctor --ndjson gone.pt && [ "$(wc -l <out)" -eq 1 ] && grep -q '"error": {"code": "system"' out
 check "--ndjson: an error is a line"
+ask 2 verify --ndjson --threads none whole.pt && [ "$(wc -l <out)" -eq 1 ] && grep -q '"error": {"code": "usage"' out && [ ! -s err ]
+check "--ndjson: so is an error of usage"
 ask 0 list --ndjson whole.pt && [ "$(wc -l <out)" -eq 1 ] && mv out line && ask 0 list --json whole.pt && [ "$(tr -d ' \n' <out)" = "$(tr -d ' \n' <line)" ]
 check "--ndjson: of list, whose document has the same members"
 ask 0 verify --json whole.pt && ! grep -q '"path"' out && ! grep -q results out
@@ -54,7 +48,7 @@ ask 0 doctor whole.pt whole.pt && head -n 1 out | grep -q '^whole.pt: resumes ' 
 check "doctor"
 ask 1 doctor whole.pt "$data/cli/namespace.pt" && grep -q ': fails-at-load ' out && tail -n 1 out | grep -qx '2 checkpoints: 1 fine, 1 with a problem'
 check "doctor: one that fails makes it 1"
-ask 2 doctor --snippet torch whole.pt damaged.pt && [ ! -s out ] && grep -q -e '--snippet is for one checkpoint, and these are 2' err
+ask 2 doctor --snippet torch whole.pt damaged.pt && [ ! -s out ] && grep -q -e 'whole.pt: --snippet is for one checkpoint, and there are several' err
 check "a snippet is of one"
 ask 1 scan whole.pt attack.pkl && grep -q '^whole.pt: clean ' out && grep -q '^attack.pkl: dangerous ' out && ! grep -q '^harmless' out &&
     tail -n 1 out | grep -qx '2 paths: 1 clean, 1 dangerous'
@@ -73,7 +67,10 @@ check "verify of a folder reads those in it"
 cp "$data/cli/namespace.pt" run/epoch-3.pt
 ask 1 doctor run whole.pt && tail -n 1 out | grep -qx '4 checkpoints: 3 fine, 1 with a problem'
 check "doctor of a folder and a file"
-ask 1 verify --json run && [ "$(grep -c '^ "path": "run/epoch-[123].pt",$' out)" -eq 3 ]
+mkdir nothing && ask 2 verify nothing && [ ! -s out ] && [ "$(grep -c '^ckpt-inspect: ' err)" -eq 1 ] && ask 2 doctor --json nothing whole.pt && [ ! -s err ] &&
+    [ "$(grep -c '"error"' out)" -eq 1 ] && grep -q '^  {"ckpt": 1, "path": "nothing", "error": {"code": "format",' out
+check "a folder without any is said once"
+ask 1 verify --json run && [ "$(grep -c '^  {"ckpt": 1, "path": "run/epoch-[123].pt", ' out)" -eq 3 ]
 check "verify --json of a folder"
 ask 0 verify "$data/run/one" && ! grep -q '(-v)$' out && tail -n 1 out | grep -q ' ok$'
 check "a run directory is one"
@@ -174,4 +171,4 @@ check "diff --exclude: those tensors are not compared, values are"
 ask 1 diff --json --exclude '=model.0.weight' whole.pt mixed.pt && [ "$(grep -c '"status": "changed"' out)" -eq 2 ] && ! grep -q '"name": "model.0.weight"' out
 check "also as JSON"
 
-finish 61
+finish 63

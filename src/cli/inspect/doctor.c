@@ -1,4 +1,5 @@
 /* inspect/doctor.c - will it resume? */
+#include "cli/inspect/folder.h"
 #include "cli/inspect/inspect.h"
 #include <stdlib.h>
 #include <string.h>
@@ -200,9 +201,14 @@ int inspect_doctor(const command_line *o)
     ckpt_doctor_result result = CKPT_DOCTOR_RESULT_INIT;
     cli_progress shown;
     names list = {NULL, NULL, 0};
-    ckpt_reader *reader = cli_open(c, o->paths[0]);
+    ckpt_reader *reader = cli_open_quietly(c, o->paths[0], &err);
+    const char *empty = reader && ckpt_reader_tensor_count(reader) == 0 ? ckpt_reader_format(reader) : "";
+    if (folder_holds_several(o, reader ? NULL : &err, empty)) {
+        ckpt_reader_close(reader);
+        return MANY_INSIDE;
+    }
     if (!reader)
-        return CLI_NO_ANSWER;
+        return cli_fail_error_of(c, o->paths[0], &err);
     ckpt_report *report = ckpt_report_new();
     int status = report ? -1 : cli_fail(c, "no-memory", "out of memory");
     inspect_doctor_options(o, &options);

@@ -481,10 +481,9 @@ static void look(folder_list *l, const command_line *o, const ckpt_reader *reade
 }
 
 /* The place in the data beside the folders of the models: global_step_100/data.pt, .../actor, .../critic (verl). */
-bool folder_is_none_itself(const command_line *o, const ckpt_reader *reader)
+bool folder_is_none_itself(const command_line *o, const char *format)
 {
-    return ckpt_reader_tensor_count(reader) == 0 && strcmp(ckpt_reader_format(reader), "folder") == 0 &&
-           holds_others(o->paths[0]);
+    return strcmp(format, "folder") == 0 && holds_others(o->paths[0]);
 }
 
 /* Are there so many directories whose names end in a number? What is read of a thousand ranks is not opened a second time to

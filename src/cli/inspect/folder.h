@@ -42,13 +42,13 @@ void folder_judge(folder_list *l);
 void folder_judge_beside(folder_list *l, size_t i);
 /* show of a directory that is no checkpoint and holds some: a line each. -1: it holds none. */
 int folder_show(const command_line *o);
-/* Adds the PATHs of the checkpoints that the folder holds, oldest first, but not those of its parts. False: no memory. */
+/* Adds the PATHs of the checkpoints in the folder, in the order of show. False: no memory. */
 bool folder_members(const command_line *o, const char *path, path_list *out);
-/* A directory that is no checkpoint, unlike one whose files break a rule: what format/folder/names.c says of it, and not of a file
- * in it (an empty shard). err: of ckpt_reader_open for it. */
-bool folder_is_refused(const char *path, const ckpt_error *err);
-/* What was read of a directory is a file without a tensor, and the checkpoints are in folders beside it. */
-bool folder_is_none_itself(const command_line *o, const ckpt_reader *reader);
+/* Is the PATH a folder of checkpoints and no checkpoint itself? err: why it could not be opened; NULL: it was opened, and `format` is that of what
+ * was found, where that has no tensor, else "". */
+bool folder_holds_several(const command_line *o, const ckpt_error *err, const char *format);
+/* The PATH was opened and is a file without a tensor, of this format: are the checkpoints in folders beside that file? */
+bool folder_is_none_itself(const command_line *o, const char *format);
 /* Step directories beside the files of a checkpoint, such as a Trainer's beside the model that it saved last: as the
  * member "checkpoints" (j NULL: as text). The parts of what the reader has read ("optimizer_0") are none. Nothing where there are
  * fewer than `least`. */

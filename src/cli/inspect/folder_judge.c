@@ -1,5 +1,6 @@
 /* inspect/folder_judge.c - which checkpoints of a folder are whole. */
 #include "cli/inspect/folder.h"
+#include "cli/inspect/show.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -67,11 +68,19 @@ void folder_judge(folder_list *l)
     }
 }
 
-bool folder_is_refused(const char *path, const ckpt_error *err)
+/* The directory is no checkpoint, as format/folder/names.c says it. An error of a file in the directory (an empty shard) is another matter. */
+static bool is_refused(const char *path, const ckpt_error *err)
 {
     size_t n = strlen(path);
     bool of_file = strncmp(err->object, path, n) == 0 && err->object[n] == '/' && err->object[n + 1];
     return !of_file && err->status == CKPT_E_FORMAT &&
            (strncmp(err->message, "not a checkpoint", 16) == 0 ||
             strncmp(err->message, "it holds several checkpoints", 28) == 0);
+}
+
+bool folder_holds_several(const command_line *o, const ckpt_error *err, const char *format)
+{
+    if (o->cli.from || o->one || o->in_folder || !show_is_directory(o->paths[0]))
+        return false;
+    return err ? is_refused(o->paths[0], err) : folder_is_none_itself(o, format);
 }

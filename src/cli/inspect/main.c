@@ -135,24 +135,6 @@ static int answer(const command_line *o, size_t command)
     return status < 0 ? commands[command].run(o) : status;
 }
 
-/* Of one PATH, or of each of several, which a folder may hold. */
-static int answer_each(const command_line *o, size_t command)
-{
-    path_list paths;
-    int status;
-    if (!many_expand(o, &paths))
-        status = cli_fail(&o->cli, "no-memory", "out of memory");
-    else if (paths.count == 1 && o->path_count == 1 && !o->cli.ndjson)
-        status = answer(o, command);
-    else if (o->report || o->snippet)
-        status = cli_usage(&o->cli, "--%s is for one checkpoint, and these are %zu", o->report ? "report" : "snippet",
-                           paths.count);
-    else
-        status = many_answer(o, command, &paths, answer);
-    path_list_free(&paths);
-    return status;
-}
-
 static int run(command_line *o, int argc, char **argv)
 {
     size_t command;
@@ -170,9 +152,7 @@ static int run(command_line *o, int argc, char **argv)
     o->cli.leave_damaged = command == COMMAND_LIST || (command == COMMAND_DOCTOR && !reads_all);
     if (!cli_selection_check(&o->cli))
         return CLI_NO_ANSWER;
-    if (o->command & SEVERAL && !o->one)
-        return answer_each(o, command);
-    return o->cli.ndjson ? many_one_line(o, command, answer) : answer(o, command);
+    return o->command & SEVERAL && !o->one ? many_answer(o, command, answer) : answer(o, command);
 }
 
 int main(int argc, char **argv)

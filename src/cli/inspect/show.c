@@ -62,18 +62,15 @@ int inspect_show(const command_line *o)
                                    .also = (const char *const *)o->cli.also,
                                    .also_count = (size_t)o->cli.also_count};
     ckpt_reader *reader = NULL;
-    if (ckpt_reader_open(p.path, &options, &reader, &err) < 0) {
-        bool may_hold = p.directory && !o->cli.from && !o->one && folder_is_refused(p.path, &err);
-        int listed = may_hold ? folder_show(o) : -1;
-        return listed >= 0 ? listed : cli_fail_error(&o->cli, &err);
+    ckpt_reader_open(p.path, &options, &reader, &err);
+    const char *empty = reader && ckpt_reader_tensor_count(reader) == 0 ? ckpt_reader_format(reader) : "";
+    int listed = folder_holds_several(o, reader ? NULL : &err, empty) ? folder_show(o) : -1;
+    if (listed >= 0) {
+        ckpt_reader_close(reader);
+        return listed;
     }
-    if (p.directory && !o->cli.from && !o->one && folder_is_none_itself(o, reader)) {
-        int listed = folder_show(o);
-        if (listed >= 0) {
-            ckpt_reader_close(reader);
-            return listed;
-        }
-    }
+    if (!reader)
+        return cli_fail_error(&o->cli, &err);
     p.reader = reader;
     int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);
     if (status >= 0) {

@@ -1,4 +1,5 @@
 /* inspect/verify.c - is every byte what was written? */
+#include "cli/inspect/folder.h"
 #include "cli/inspect/inspect.h"
 #include <inttypes.h>
 #include <string.h>
@@ -83,7 +84,9 @@ int inspect_verify(const command_line *o)
     ckpt_status answer = ckpt_verify(o->paths[0], &options, &result, report, &err);
     cli_progress_end(&shown);
     int status = answer == CKPT_OK ? CLI_YES : answer == CKPT_ANSWER_NO ? CLI_NO : CLI_NO_ANSWER;
-    if (status == CLI_NO_ANSWER)
+    if (folder_holds_several(o, answer < 0 ? &err : NULL, result.tensors == 0 ? result.format : ""))
+        status = MANY_INSIDE;
+    else if (status == CLI_NO_ANSWER)
         cli_fail_error(c, &err);
     else if (c->json)
         verify_json(&result, report);

@@ -49,9 +49,10 @@ void cli_init(cli *c, const char *program, int argc, char **argv)
     c->colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         size_t n = strlen(argv[i]); /* getopt takes --js as well */
-        if ((n > 2 && n <= 6 && strncmp(argv[i], "--json", n) == 0) ||
-            (n > 3 && n <= 8 && strncmp(argv[i], "--ndjson", n) == 0))
-            c->json = true;
+        bool lines = n > 3 && n <= 8 && strncmp(argv[i], "--ndjson", n) == 0;
+        c->json |= lines || (n > 2 && n <= 6 && strncmp(argv[i], "--json", n) == 0);
+        if (lines)
+            json_documents_as_lines();
     }
 }
 
@@ -277,7 +278,7 @@ int cli_version(const cli *c)
     return CLI_YES;
 }
 
-ckpt_reader *cli_open(const cli *c, const char *path)
+ckpt_reader *cli_open_quietly(const cli *c, const char *path, ckpt_error *err)
 {
     ckpt_reader *reader = NULL;
     ckpt_reader_options options = {.struct_size = sizeof options,
@@ -286,11 +287,16 @@ ckpt_reader *cli_open(const cli *c, const char *path)
                                    .also_count = (size_t)c->also_count,
                                    .leave_large = c->leave_large,
                                    .leave_damaged = c->leave_damaged};
+    return ckpt_reader_open(path, &options, &reader, err) == CKPT_OK ? reader : NULL;
+}
+
+ckpt_reader *cli_open(const cli *c, const char *path)
+{
     ckpt_error err = CKPT_ERROR_INIT;
-    if (ckpt_reader_open(path, &options, &reader, &err) == CKPT_OK)
-        return reader;
-    cli_fail_error_of(c, path, &err);
-    return NULL;
+    ckpt_reader *reader = cli_open_quietly(c, path, &err);
+    if (!reader)
+        cli_fail_error_of(c, path, &err);
+    return reader;
 }
 
 ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader)

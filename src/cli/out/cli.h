@@ -90,6 +90,8 @@ char *cli_selection_hint(const cli *c, const ckpt_reader *reader, const char *na
 
 /* Opens path, and c->also with it; on failure says why and gives NULL. */
 ckpt_reader *cli_open(const cli *c, const char *path);
+/* The same, and *err says why. */
+ckpt_reader *cli_open_quietly(const cli *c, const char *path, ckpt_error *err);
 
 /* Bytes that were read and not checked (leave_large): a warning, and *report gets the note for cli_json_findings; NULL
  * where all were. The caller frees it. */

@@ -35,6 +35,7 @@ typedef struct command_line {
     const char *given[96]; /* per row of the table: the value, "" of a flag; NULL: not given */
     bool one;              /* --one: all PATHs are one checkpoint (cli.also) */
     bool many;             /* this PATH is one of several */
+    bool in_folder;        /* and was found in a folder: it is asked as it is */
     bool force;            /* replace the file */
     const char *map_location, *optimizer, *param_names, *assume_order, *mesh;
     option_value world;

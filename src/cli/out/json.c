@@ -70,11 +70,12 @@ static char *separator(json_out *j, char *to)
     if (j->depth > 0) {
         if (!j->empty)
             *to++ = ',';
-        if (j->depth <= 2)
+        const bool breaks = j->depth <= 2 && !j->line;
+        if (breaks)
             *to++ = '\n';
-        if (j->depth <= 2 || !j->empty)
+        if (breaks || !j->empty)
             *to++ = ' ';
-        if (j->depth == 2)
+        if (breaks && j->depth == 2)
             *to++ = ' ';
     }
     j->empty = false;
@@ -143,22 +144,34 @@ static void put_number(json_out *j, bool negative, uint64_t size, bool exact)
 
 void json_init(json_out *j, FILE *file)
 {
-    *j = (json_out){file, 0, true, false};
+    *j = (json_out){file, 0, true, false, false};
 }
 
-static FILE *documents;   /* NULL: standard output */
+static json_out *within;  /* NULL: documents stand alone */
 static const char *about; /* NULL: none is said */
+static bool as_lines;
 
-void json_documents_to(FILE *file, const char *path)
+void json_documents_in(json_out *array, const char *path)
 {
-    documents = file;
+    within = array;
     about = path;
+}
+
+void json_documents_as_lines(void)
+{
+    as_lines = true;
 }
 
 void json_document(json_out *j)
 {
-    json_init(j, documents ? documents : stdout);
+    if (within)
+        *j = *within;
+    else
+        json_init(j, stdout);
+    j->line = as_lines;
     json_object(j, NULL);
+    if (within)
+        within->empty = false;
     json_int(j, "ckpt", 1);
     if (about)
         json_bytes(j, "path", about, strlen(about));
@@ -185,7 +198,7 @@ void json_array(json_out *j, const char *key)
 
 static void close_container(json_out *j, char bracket)
 {
-    if (j->depth <= 2 && !j->empty)
+    if (j->depth <= 2 && !j->empty && !j->line)
         fprintf(j->file, "\n%*s", (int)j->depth - 1, "");
     j->depth--;
     j->empty = false;
@@ -202,12 +215,6 @@ void json_end_object(json_out *j)
 void json_end_array(json_out *j)
 {
     close_container(j, ']');
-}
-
-void json_raw(json_out *j, const char *key, const char *text, size_t n)
-{
-    begin(j, key);
-    fwrite_unlocked(text, 1, n, j->file);
 }
 
 void json_null(json_out *j, const char *key)

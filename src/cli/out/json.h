@@ -14,16 +14,17 @@ typedef struct json_out {
     unsigned depth;
     bool empty; /* nothing was written yet in the innermost object or array */
     bool keyed; /* json_key was called: its value is next */
+    bool line;  /* all of it stands on one line */
 } json_out;
 
 void json_init(json_out *j, FILE *file);
 /* The document of a command on standard output, up to its first member: json_end_object ends it. */
 void json_document(json_out *j);
-/* From now on documents go to `file`, and their second member is "path". Both NULL: to standard output, without it. The caller keeps
- * both. */
-void json_documents_to(FILE *file, const char *path);
-/* A member or element that is such a document already: its text, of n bytes. */
-void json_raw(json_out *j, const char *key, const char *text, size_t n);
+/* From now on a document is an element of the array that is open in `array` (NULL: it stands on standard output), and its second member is
+ * "path". path NULL: without it. The caller keeps both. */
+void json_documents_in(json_out *array, const char *path);
+/* From now on each document is one line. */
+void json_documents_as_lines(void);
 /* The member "error". */
 void json_error(json_out *j, const char *code, const char *message);
 void json_object(json_out *j, const char *key);
