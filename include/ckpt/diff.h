@@ -27,7 +27,7 @@ typedef enum ckpt_diff_status {
 } ckpt_diff_status;
 const char *ckpt_diff_status_name(ckpt_diff_status status); /* "changed" */
 
-/* What of it differs: bits. */
+/* The ways in which two entries differ: bits. */
 enum {
     CKPT_DIFF_KIND = 1, /* a number in one, a string or an object in the other */
     CKPT_DIFF_DTYPE = 2,
@@ -78,7 +78,7 @@ typedef struct ckpt_diff_options {
     bool tolerant; /* values are the same where |a-b| <= atol + rtol * |b|; NaN equals NaN; integers stay exact */
     double atol, rtol;
     bool keep_same; /* the lists have what is the same too */
-    /* Which tensors: a pair is compared where one of the two is wanted, and with a choice nothing but tensors is. NULL: all. */
+    /* Chooses tensors: a pair is compared where the function is true for one of the two. NULL: everything is compared; else only tensors are. */
     bool (*wanted)(void *ctx, const ckpt_tensor_info *tensor);
     void *wanted_ctx;
     ckpt_progress progress;

@@ -9,7 +9,7 @@
 
 CKPT_BEGIN_DECLS
 
-/* Further checks. Zero: the state alone is looked at. The list is borrowed during the call. */
+/* Further checks. Zero: the state alone is checked. The list is borrowed during the call. */
 typedef struct ckpt_guard_options {
     uint32_t struct_size; /* by the initializer */
     bool check_rank;      /* a tensor on another device than `own` is a finding ("rank-device") */

@@ -22,7 +22,7 @@ typedef struct ckpt_migrate_totals {
     uint64_t replicas;    /* pieces of the source that are not read, as another one is the same */
     uint64_t coded;       /* storages that are used and are compressed */
     uint64_t coded_reads; /* tensors, and pieces of such, that are read from them: each may decode its storage from the
-                             * beginning. One that is made in several windows of the memory may do so for each */
+                             * beginning. A tensor made in several windows of memory may do so for each window */
     uint64_t
         coded_passes; /* times that one of them is decoded from its beginning, by a run with this memory and without verify.
                              * Each is once, at the least */
@@ -131,7 +131,7 @@ typedef struct ckpt_migrate_ledger {
 /* A rule for the states that each rank saved for itself: random generators, samplers, places in the data. Values are stable; new
  * ones are added at the end. */
 typedef enum ckpt_rank_state {
-    CKPT_RANK_STATE_KEEP = 0, /* each goes along under the name of its rank */
+    CKPT_RANK_STATE_KEEP = 0, /* each is kept under the name of its rank */
     CKPT_RANK_STATE_DROP,     /* all are left out */
     /* They become those of one process, by rule. States that are equal on all ranks become one. Of states of random generators that differ the
      * one of rank 0 is taken, under the name that a job of one process has for it. A place in the data that differs is left out, for
@@ -139,7 +139,7 @@ typedef enum ckpt_rank_state {
     CKPT_RANK_STATE_DERIVE
 } ckpt_rank_state;
 
-/* What to do on the way. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
+/* The edits on the way, and the target. All zero: SRC as it is, as a ckpt file. Texts and lists are borrowed during the call. */
 typedef struct ckpt_migrate_options {
     uint32_t struct_size; /* by the initializer */
 
@@ -154,7 +154,7 @@ typedef struct ckpt_migrate_options {
      * two also with "-fsdp" or "-deepspeed" behind it), "torch-dist", "llmc", "ckpt-run", "same" (as the source, which may be a directory of a
      * framework's); NULL: ckpt. */
     const char *to;
-    uint64_t max_shard_size; /* hf: bytes a file; 0: 5,000,000,000 */
+    uint64_t max_shard_size; /* hf: bytes per file; 0: 5,000,000,000 */
     bool lossy;              /* what the target cannot hold may be left out */
     bool force;              /* an existing target is replaced */
     bool no_sync;            /* not flushed to the disk: a power cut may lose it */
@@ -178,7 +178,7 @@ typedef struct ckpt_migrate_options {
     size_t rename_count;    /* "REGEX=REPLACEMENT" (PCRE2, end to end), in order */
     const char *add_prefix; /* before the names of the model's tensors */
 
-    /* which tensors go along; a glob that begins with '=' is literal */
+    /* the tensors to keep; a glob that begins with '=' is literal */
     const char *const *only_tensor;
     size_t only_tensor_count; /* globs over names: all others are left out */
     const char *const *only_role;
@@ -203,7 +203,7 @@ typedef struct ckpt_migrate_options {
     uint32_t threads;       /* 1: one reads, converts and writes; 2: another one writes meanwhile; of more, one writes
                                    * and the others each read and convert parts of what is written next. With `verify` all,
                                    * but eight at most, read back what was written. 0: 2 where the
-                                   * process may use two cores, else 1. What is written, the report and an error are
+                                   * process may use two cores, else 1. The files, the report and an error are
                                    * the same for any number */
     const char
         *assume_order; /* of the known orders of an optimizer's parameters the one that the source has, by its name
@@ -241,7 +241,7 @@ typedef struct ckpt_migrate_options {
     size_t layout_var_count;
     /* dcp, dcp-fsdp1, dcp-hf, torchtitan, hf-trainer-fsdp, accelerate-fsdp: the ranks of a mesh, "dp=2,tp=2", the slowest axis first; each has its
      * part of a parameter, and of the states of the optimizer that have its shape, in its own file. How an axis cuts is said by `cuts`,
-     * or by the layout (its `ranks` of the target's side), of which the mesh changes the sizes of axes. NULL: the layout's, else rows
+     * or by the layout (its `ranks` of the target's side), whose axes get their sizes from the mesh. NULL: the layout's, else rows
      * for target_world. */
     const char *mesh;
     /* "GLOB=tp:0,dp:0": the parameters of these names, in the target, are cut along dimension 0 by tp, and what is left of that by dp;
@@ -258,11 +258,11 @@ typedef struct ckpt_migrate_options {
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)
 
 /* Rewrites the checkpoint src (a file or a directory, of any format that ckpt_reader_open reads) as dst. src is never
- * touched; dst appears whole under its name or not at all. What the target cannot hold is listed ("lost") before anything is
- * written, and is CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
+ * touched; dst appears whole under its name or not at all. Values that the target cannot hold are listed ("lost") before anything is
+ * written, and are CKPT_E_UNSUPPORTED unless lossy. Payloads stream: memory does not grow with the checkpoint's size.
  *   A directory that was interrupted, by whatever, is gone on with by the next call that would write the same: finished files are read
- * back and kept ("journal-resumed"). What a call with other options has finished for dst stays, and this call is CKPT_E_EXISTS; what is
- * left of another source is removed ("journal-stale"). After CKPT_E_CANCELLED and
+ * back and kept ("journal-resumed"). Files that a call with other options has finished for dst stay, and this call is CKPT_E_EXISTS; files
+ * left of another source are removed ("journal-stale"). After CKPT_E_CANCELLED and
  * CKPT_E_SYSTEM the finished files of a directory stay beside dst, where there are any, and the error says where ("journal-kept");
  * with no_resume nothing stays. ckpt-migrate(1), Interrupted, has the rules.
  *   options may be NULL. report may be NULL; it is cleared first, and says what was done (ckpt(3) lists the codes). With

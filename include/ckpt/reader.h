@@ -20,14 +20,14 @@ typedef struct ckpt_reader_options {
                                    * "keras", "hf", "hf-trainer", "accelerate", "peft", "dcp", "llmc", "deepspeed", "universal",
                                    * "torch-dist", "megatron", "fsdp" or "folder" */
     const char *const *also; /* further files or directories of the same checkpoint: "optimizer.pt" beside the path
-                                   * "module.pt", the directories of other ranks; what else lies there is not looked at (the
+                                   * "module.pt", the directories of other ranks; nothing else in those folders is read (the
                                    * commands' --one). Borrowed during the call */
     size_t also_count;
     bool salvage;       /* a damaged file: what is whole can be read, the rest is listed in the findings */
     bool leave_large;   /* of a storage over 64 MiB an eighth at most, in all, is read without reading all of it for
                                    * its CRC; ckpt_reader_unchecked counts that. Else every byte read is checked */
     bool leave_damaged; /* of a directory of accelerate or the HF Trainer: a damaged file that its own loader does not
-                                   * need (random_states_N.pkl; training_args.bin; of optimizer.pt and scheduler.pt one without
+                                   * need (random_states_N.pkl, training_args.bin, or of optimizer.pt and scheduler.pt one without
                                    * the other) is left out, and the error finding "member-damaged" names it; for a doctor. Of a
                                    * distributed checkpoint or shards of Keras: a file that is missing or short, or a rank's
                                    * list. The findings shard-missing, truncated and rank-missing name it, the rest is read,
@@ -61,7 +61,7 @@ const char *ckpt_reader_path(const ckpt_reader *reader);   /* as given */
 const char *ckpt_reader_layout(const ckpt_reader *reader);
 uint64_t ckpt_reader_file_size(const ckpt_reader *reader); /* bytes of all its files */
 size_t ckpt_reader_tensor_count(const ckpt_reader *reader);
-/* In the file's order; one that is not dense, or is quantized by channel, is followed by its parts, which are tensors too. */
+/* In the file's order. The parts of a tensor that is not dense, or is quantized by channel, follow it, and are tensors too. */
 const ckpt_tensor_info *ckpt_reader_tensor(const ckpt_reader *reader, size_t i); /* NULL past the end */
 /* The first tensor of that name (name_size bytes): its key path joined by dots. Two may have one name ({"a.b": .., "a": {"b":
  * ..}}: a finding name-collision); their paths differ. CKPT_E_NOT_FOUND. i may be NULL. */
@@ -71,7 +71,7 @@ ckpt_status ckpt_reader_find(const ckpt_reader *reader, const char *name, size_t
  * without __metadata__). */
 const ckpt_value *ckpt_reader_root(const ckpt_reader *reader);
 
-/* What was odd while reading (name collisions, CRCs that are not there, ...). Borrowed. */
+/* Oddities met while reading (name collisions, CRCs that are not there, ...). Borrowed. */
 const ckpt_report *ckpt_reader_findings(const ckpt_reader *reader);
 
 /* Bytes that were read so far and not checked, where leave_large permits it; 0 where all were that have a CRC. *of (may be
@@ -148,7 +148,7 @@ ckpt_status ckpt_reader_file_holds(const ckpt_reader *reader, size_t file, ckpt_
  * as ckpt_reader_read has it. Of a tensor in pieces those that have the box must be there; others may be missing.
  *   CKPT_E_ARGUMENT: the box does not lie in the tensor; another n; a NULL; of a dtype below a byte a box or a tensor whose rows
  * begin or end within a byte (a box that is all of the tensor may). CKPT_E_MISMATCH: no piece has some element of the box, or two
- * pieces have one and are no replicas; dst is memory of a device. CKPT_E_LIMIT: more than 64 dimensions, more pieces than can
+ * pieces that are not replicas have the same one; dst is memory of a device. CKPT_E_LIMIT: more than 64 dimensions, more pieces than can
  * be compared, or a view that repeats its storage more than a thousand times to over 16 GiB. CKPT_E_UNSUPPORTED, CKPT_E_DAMAGED,
  * CKPT_E_SYSTEM as ckpt_reader_read. */
 ckpt_status ckpt_reader_read_box(const ckpt_reader *reader, size_t i, const int64_t *lo, const int64_t *size, void *dst,
@@ -158,11 +158,11 @@ ckpt_status ckpt_reader_read_box(const ckpt_reader *reader, size_t i, const int6
  * the reader's memory, for bytes inside a pickle), *size its nbytes. Nothing is copied or read before it is touched, and
  * no CRC is checked: verify does that. The file is mapped once for all its tensors, until the reader is closed; then the
  * address is no longer good. An empty tensor is NULL and 0.
- *   CKPT_E_UNSUPPORTED says why it cannot be had so (compressed, big-endian, a transposed or conjugated view, not dense,
+ *   CKPT_E_UNSUPPORTED says why it cannot be mapped (compressed, big-endian, a transposed or conjugated view, not dense,
  * ...) and what to do instead, mostly ckpt_reader_read. Of a dense tensor saved by a known program the elements lie aligned:
  * at 64 bytes in files of PyTorch, at least at their size in ckpt files; other files promise nothing, nor does a view into a
  * storage, so a program that needs alignment looks at the address. If another program truncates the file meanwhile, touching
- * what is gone is a SIGBUS; one that is replaced by a rename, as this library replaces files, stays as it was. */
+ * the lost bytes is a SIGBUS; a file replaced by a rename, as this library replaces files, stays as it was. */
 ckpt_status ckpt_reader_map(const ckpt_reader *reader, size_t i, const void **data, size_t *size, ckpt_error *err);
 
 /* zlib's crc32 over the tensor's elements in C order, little-endian, contiguous, as ckpt_reader_read gives them: equal for

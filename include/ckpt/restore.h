@@ -83,8 +83,8 @@ ckpt_status ckpt_restore(ckpt_state *state, const char *path, const ckpt_restore
                          ckpt_error *err);
 
 /* n replicas (data parallel on n devices of one process): each byte of the file is read once. options[i] and reports[i]
- * belong to states[i]; options, reports and each of their elements may be NULL (defaults; no report). What concerns the file
- * (format, also, no_verify, verify_first, progress, threads, avoid) is taken from options[0].
+ * belong to states[i]; options, reports and each of their elements may be NULL (defaults; no report). The options that concern the file
+ * (format, also, no_verify, verify_first, progress, threads, avoid) are taken from options[0].
  *   Two states share a byte of memory only where both bind one place in one dtype, shape and strides, and both get the same
  * tensor or number of the checkpoint there (replicas with one step). All else that two states share is CKPT_E_MISMATCH, and
  * the finding "overlap" in the reports of both names the two tensors and states. No byte has moved then. */

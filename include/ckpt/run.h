@@ -23,7 +23,7 @@
  *     verified           names of checkpoints that were read back, or restored from, with every CRC right; a hint
  *     .lock              locked by the process that writes here
  *     .tmp-*, .trash-*   what is being written or removed; what a dead writer left goes when the next one opens the run
- *     aside-step-*       what was later than a step that a run went back to (resume_step): kept, and looked at by nothing
+ *     aside-step-*       what was later than a step that a run went back to (resume_step): kept, and read by nothing
  * and with several ranks one such directory for each, rank-00000, rank-00001, ..., on a shared disk or on each its own.
  *
  * A run belongs to one thread at a time, and to the process that opened it (never to a child that was forked). A call that
@@ -77,12 +77,12 @@ typedef struct ckpt_retention_entry {
 } ckpt_retention_entry;
 
 /* remove[i] is set where entries[i] would go: complete, not the newest complete one, not the newest verified one, not
- * among the newest keep_last complete ones, and no multiple of keep_every. What is not complete is never removed: it is
+ * among the newest keep_last complete ones, and not a multiple of keep_every. An incomplete one is never removed: it is
  * not understood. Pure; the order of the entries does not matter. */
 void ckpt_retention_plan(const ckpt_retention *rule, const ckpt_retention_entry *entries, size_t n, bool *remove);
 
-/* What a run directory holds, newest first: metadata only, no lock is taken and nothing is written, so it may be looked
- * at while a run writes and prunes. CKPT_E_FORMAT: not a run directory; CKPT_E_SYSTEM. */
+/* The checkpoints of a run directory, newest first: metadata only, no lock is taken and nothing is written, so it may be listed
+ * while a run writes and prunes. CKPT_E_FORMAT: not a run directory; CKPT_E_SYSTEM. */
 typedef struct ckpt_run_list ckpt_run_list;
 ckpt_status ckpt_run_list_open(const char *path, ckpt_run_list **out, ckpt_error *err);
 void ckpt_run_list_close(ckpt_run_list *list); /* accepts NULL */
@@ -108,9 +108,9 @@ typedef int (*ckpt_all_reduce_fn)(void *ctx, int64_t *v, size_t n, ckpt_op op);
 
 typedef struct ckpt_run ckpt_run;
 
-/* What happened, one finding each, on the thread that calls ckpt_run_*, during that call: "saved", "save-failed",
+/* Called with each event, as a finding, on the thread that calls ckpt_run_*, during that call: "saved", "save-failed",
  * "save-skipped", "synchronous", "pruned", "prune-failed", "hint-failed", "recovered", "fallback", "run-moved", ...
- * (ckpt.3 lists them). Strings live during the call. The message of a "save-failed" whose save a stop asked for says so: "a
+ * (ckpt.3 lists them). Strings live during the call. The message of a "save-failed" names a stop that asked for the save: "a
  * stop was asked for (signal), and its save failed: ...". */
 typedef void (*ckpt_notice_fn)(void *ctx, const ckpt_finding *finding);
 
@@ -179,7 +179,7 @@ ckpt_status ckpt_run_open(const char *path, ckpt_state *state, const ckpt_run_op
                           ckpt_error *err);
 
 /* Restores the newest checkpoint that is whole, every CRC checked, and sets *done to its completed steps. A damaged one
- * is passed over for the one before it, with a warning "fallback" in the report that says why; a checkpoint that does
+ * is skipped, and the one before it is taken, with a warning "fallback" in the report that says why; a checkpoint that does
  * not fit the state (CKPT_E_MISMATCH), is too new, or finds no memory or device is an error at once. Candidates that
  * exist and none that loads is an error, never a silent start from step 0. With several ranks: the newest step that all
  * ranks hold of one save, or the same error on all; a run that died in its very first save, before all ranks had published

@@ -49,7 +49,7 @@ typedef struct ckpt_scan_options {
 } ckpt_scan_options;
 #define CKPT_SCAN_OPTIONS_INIT CKPT_SIZED(ckpt_scan_options)
 
-/* The path is that of a file, or of a directory, whose files are all looked at. options may be NULL. The report (may be NULL)
+/* The path is that of a file, or of a directory: all its files are scanned. options may be NULL. The report (may be NULL)
  * gets what could not be looked into, and what else is odd: codes scan-limit, scan-damaged, scan-computed, scan-bytes,
  * scan-build, scan-encoded, scan-unreadable; each makes the verdict unknown at least. An error is CKPT_E_SYSTEM (no such
  * file), CKPT_E_FORMAT (a device), CKPT_E_CANCELLED, CKPT_E_NO_MEMORY; *out is then NULL. */
@@ -61,7 +61,7 @@ ckpt_danger ckpt_scan_verdict(const ckpt_scan *scan);
 /* In the order of the table: dangerous ones first, then unknown, then harmless ones; of one kind as they were met. */
 size_t ckpt_scan_count(const ckpt_scan *scan);
 const ckpt_scan_global *ckpt_scan_get(const ckpt_scan *scan, size_t i); /* NULL past the end */
-uint64_t ckpt_scan_files(const ckpt_scan *scan);                        /* that were looked at */
+uint64_t ckpt_scan_files(const ckpt_scan *scan);                        /* that were scanned */
 uint64_t ckpt_scan_pickles(const ckpt_scan *scan);                      /* that were found in them */
 
 CKPT_END_DECLS

@@ -11,8 +11,8 @@
 
 CKPT_BEGIN_DECLS
 
-/* A state belongs to one thread at a time. It never frees, moves or reallocates the caller's memory. Where the trainer does, it
- * says so (ckpt_state_rebind): a pointer that is bound and was freed is saved without a word, or crashes. */
+/* A state belongs to one thread at a time. It never frees, moves or reallocates the caller's memory. A trainer that does calls
+ * ckpt_state_rebind: a bound pointer that was freed is saved without a word, or crashes. */
 typedef struct ckpt_state ckpt_state;
 
 ckpt_state *ckpt_state_new(void);        /* NULL when memory is short */
@@ -23,8 +23,8 @@ void ckpt_state_free(ckpt_state *state); /* frees the tensors that are ours; acc
  * param and state_key (exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step and master need no state_key). state_key is
  * the optimizer's own key for it: of bitsandbytes "state1" and "state2" (uint8, or float32 for small parameters), "qmap1",
  * "qmap2", "absmax1", "absmax2", as CKPT_ROLE_OPTIM, bound with the dtypes and shapes that they have there; its step is an
- * int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_ROLE_STEP tensor. What a file calls each of its tensors,
- * ckpt_naming_new tells (<ckpt/naming.h>), and ckpt-inspect list their dtypes and shapes. */
+ * int: ckpt_state_i64 of "optimizer.<param>.step", or a CKPT_ROLE_STEP tensor. For the name that a file gives each of its tensors see
+ * ckpt_naming_new (<ckpt/naming.h>); ckpt-inspect list prints their dtypes and shapes. */
 typedef struct ckpt_tensor_desc {
     uint32_t struct_size; /* by the initializer */
     const char *name;
@@ -43,7 +43,7 @@ typedef struct ckpt_tensor_desc {
 } ckpt_tensor_desc;
 #define CKPT_TENSOR_DESC_INIT CKPT_SIZED(ckpt_tensor_desc)
 
-/* CKPT_E_ARGUMENT: bad or duplicate name, shape, dtype, strides; CKPT_E_MISMATCH: overlaps a bound tensor that is no
+/* CKPT_E_ARGUMENT: bad or duplicate name, shape, dtype, strides; CKPT_E_MISMATCH: overlaps a bound tensor that is not a
  * declared alias; CKPT_E_DEVICE; CKPT_E_NO_MEMORY. */
 ckpt_status ckpt_state_tensor(ckpt_state *state, const ckpt_tensor_desc *desc, ckpt_error *err);
 
@@ -74,7 +74,7 @@ ckpt_status ckpt_state_arena(ckpt_state *state, const ckpt_arena_desc *arena, co
                              ckpt_error *err);
 
 /* `name` is a second name of `of` (tied weights): stored once, restored once. A restore fails (tie-broken) where the
- * checkpoint has different values under the two; one that has only one of them will do. */
+ * checkpoint has different values under the two; a checkpoint with only one of the two is accepted. */
 ckpt_status ckpt_state_alias(ckpt_state *state, const char *name, const char *of, ckpt_error *err);
 
 /* A parameter group: the parameters in the optimizer's order, and its hyper-parameters as the trainer's variables
@@ -195,7 +195,7 @@ ckpt_status ckpt_state_optional(ckpt_state *state, const char *glob, ckpt_error 
 
 /* Names (a glob, as above) of tensors that are new in this state although the checkpoint has tensors of those names in
  * another shape: a classifier's head for other classes. Where the shapes differ the tensor keeps its value and goes to its
- * target device, what belongs to it in the optimizer starts anew (zero bytes; its step is 0), and the report says so in a
+ * target device, what belongs to it in the optimizer starts anew (zero bytes; its step is 0), and the report has a
  * note of code "replaced" for each. All other tensors are restored as ever, although the saved optimizer still counts the old
  * ones. Of what belongs to it these keep the trainer's value, since zero would be wrong: its CKPT_ROLE_MASTER and
  * CKPT_ROLE_EMA (copies of the weights: give them the new weights before the restore), and mu_product, mu, eta and step_size

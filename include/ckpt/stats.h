@@ -22,7 +22,7 @@ typedef enum ckpt_stats_kind {
     CKPT_STATS_INT,     /* min and max are exact in int_min, int_max */
     CKPT_STATS_UINT,    /* in uint_min, uint_max; bool counts as 0 and 1 */
     CKPT_STATS_CODES    /* the integers as stored (in uint_, of qint8 and qint32 in int_): quantized or packed; what
-                                   * they stand for is not looked at */
+                                   * they stand for is not computed */
 } ckpt_stats_kind;
 const char *ckpt_stats_kind_name(ckpt_stats_kind kind); /* "float" */
 
@@ -60,8 +60,8 @@ typedef struct ckpt_stats_options {
  * the call. A return other than 0 stops (CKPT_E_CANCELLED). */
 typedef int (*ckpt_stats_fn)(void *ctx, size_t tensor, const ckpt_tensor_stats *stats);
 
-/* Reads the tensors whose numbers are given (NULL: all) in the order in which they lie in the files, in bounded memory. What
- * has no values (meta, sparse: its parts have them) is answered with NONE. CKPT_E_DAMAGED names the tensor. */
+/* Reads the tensors whose numbers are given (NULL: all) in the order in which they lie in the files, in bounded memory. A tensor
+ * without values (meta, sparse: its parts have them) is answered with NONE. CKPT_E_DAMAGED names the tensor. */
 ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t count,
                        const ckpt_stats_options *options, ckpt_stats_fn fn, void *ctx, ckpt_error *err);
 

@@ -35,7 +35,7 @@ typedef struct ckpt_summary_state {
     ckpt_str without_param_names[CKPT_SUMMARY_NAMES];
 } ckpt_summary_state;
 
-/* What `show` says of the training state: found by structure. data NULL: not found. Texts live until ckpt_summary_clear,
+/* The training state as `show` prints it: found by structure. data NULL: not found. Texts live until ckpt_summary_clear,
  * values until the reader is closed. */
 typedef struct ckpt_summary {
     uint32_t struct_size;      /* by the initializer */

@@ -60,10 +60,10 @@ int ckpt_dtype_count(void);                        /* the dtypes that this libra
 const char *ckpt_dtype_name(ckpt_dtype dtype);     /* torch's: "float32", "bfloat16", ...; "none" */
 ckpt_dtype ckpt_dtype_from_name(const char *name); /* torch's name, or CKPT_DTYPE_NONE */
 unsigned ckpt_dtype_bits(ckpt_dtype dtype);        /* of an element; 0 for NONE */
-size_t ckpt_dtype_size(ckpt_dtype dtype);          /* bytes of an element; 0 where elements are no whole bytes */
+size_t ckpt_dtype_size(ckpt_dtype dtype);          /* bytes of an element; 0 where an element is not whole bytes */
 bool ckpt_dtype_is_float(ckpt_dtype dtype);        /* torch's is_floating_point */
 
-/* What a tensor is to training. Values are stable; new ones are added at the end (ckpt_role_count). */
+/* The part that a tensor has in training. Values are stable; new ones are added at the end (ckpt_role_count). */
 typedef enum ckpt_role {
     CKPT_ROLE_NONE = 0,
     CKPT_ROLE_PARAM,
@@ -101,14 +101,14 @@ typedef struct ckpt_path {
     size_t count;
 } ckpt_path;
 
-/* What few tensors have: those that are not dense, are quantized, are DTensors, or have a class of their own. The library
+/* Properties of few tensors: those that are not dense, are quantized, are DTensors, or have a class of their own. The library
  * makes the struct; it may grow. */
 typedef struct ckpt_tensor_extra {
     ckpt_str layout;     /* "sparse_coo", ...; data NULL: dense */
     ckpt_str quantizer;  /* "per_tensor_affine", ...; data NULL: not quantized */
     ckpt_str placements; /* DTensor: "Shard(dim=0)", "dp: Shard(dim=0), tp: Replicate()"; data NULL: none */
     ckpt_str class_name; /* "torch.nn.parameter.Parameter", ...; data NULL: plain tensor */
-    /* Of one that is not dense: sparse_coo "indices" (sparse dimensions, nnz), "values"; sparse_csr, _csc, _bsr, _bsc
+    /* Of a tensor that is not dense: sparse_coo "indices" (sparse dimensions, nnz), "values"; sparse_csr, _csc, _bsr, _bsc
      * "compressed" (crow, or ccol), "plain" (col, or row), "values"; nested "values", "sizes", "strides", "offsets"; by channel
      * quantized "scales", "zero_points"; of a subclass that wraps tensors its attributes. Their names are <name>.<part>, and
      * each is a tensor of the reader as well. */

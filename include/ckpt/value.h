@@ -35,7 +35,7 @@ typedef struct ckpt_entry {
     const ckpt_value *value;
 } ckpt_entry;
 
-/* What is known of a numpy array; its bytes are the value's text. The library makes the struct; it may grow. */
+/* The properties of a numpy array; its bytes are the value's text. The library makes the struct; it may grow. */
 typedef struct ckpt_array {
     ckpt_str dtype; /* numpy's string, "<f4" */
     const int64_t *shape;

@@ -18,7 +18,7 @@ typedef enum ckpt_integrity {
     CKPT_INTEGRITY_DIGEST
 } ckpt_integrity;
 
-/* What to look at, and how. Zero is the default. Texts and lists are borrowed during the call. */
+/* The checks to make, and how. Zero is the default. Texts and lists are borrowed during the call. */
 typedef struct ckpt_verify_options {
     uint32_t struct_size;    /* by the initializer */
     const char *format;      /* NULL: told from the content; else as ckpt_reader_options.format */

@@ -153,8 +153,9 @@ static ckpt_status choose_optimizer(ckpt__builder *b, const char *path, size_t r
     if (s != CKPT_OK)
         return s;
     if (path && !f->count && ckpt__tree_child(&b->tree, rule, "param_groups") == SIZE_MAX)
-        return ckpt__fail(b->err, CKPT_E_MISMATCH, path,
-                          "source.optimizer: this is no optimizer's state_dict: it has no 'state' and 'param_groups'");
+        return ckpt__fail(
+            b->err, CKPT_E_MISMATCH, path,
+            "source.optimizer: this is not an optimizer's state_dict: it has no 'state' and 'param_groups'");
     if (!b->optimizer_count)
         return CKPT_OK;
     if (f->count > 1)

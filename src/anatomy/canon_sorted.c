@@ -495,7 +495,7 @@ static bool counts_agree(const search *s)
 
 static void say(const search *s, char *how, size_t size, bool by_shape)
 {
-    const char *text = by_shape ? "the parameters by their shapes, each of which only one has"
+    const char *text = by_shape ? "the parameters by their shapes, no two being alike"
                        : s->known
                            ? "the parameters in the order in which transformers defines the modules of this model_type"
                            : "the parameters as torch lists modules: by the numbers of layers, weights before biases";

@@ -121,10 +121,10 @@ static const struct {
 } splits[] = {
     {"rank", "those with two or more dimensions", decays_by_rank},
     {"name", "those that are neither bias nor norm", decays_by_name},
-    {"token", "those with two or more dimensions that are no bias, token or position", decays_by_token},
-    {"bias", "those that are no bias", decays_by_bias},
-    {"hf", "those without 'bias' in their names that are no norm", decays_by_hf},
-    {"vector", "those without 'bias' in their names that are no vector called weight", decays_by_vector},
+    {"token", "those with two or more dimensions that are not a bias, token or position", decays_by_token},
+    {"bias", "those that are not a bias", decays_by_bias},
+    {"hf", "those without 'bias' in their names that are not a norm", decays_by_hf},
+    {"vector", "those without 'bias' in their names that are not a vector called weight", decays_by_vector},
     {"pattern", "those without 'bias', 'layernorm' or 'norm' as a word in their names", decays_by_pattern},
     {"layernorm", "those without 'bias' or 'LayerNorm' in their names", decays_by_layernorm},
 };

@@ -166,7 +166,7 @@ static bool lex_string(ckpt__json *j, ckpt_error *err)
     }
     j->end = p;
     if (high && !ckpt__utf8_valid(j->text + j->start, p - j->start)) {
-        broken(j, err, "not UTF-8: a string holds bytes that are no character");
+        broken(j, err, "not UTF-8: a string holds bytes that are not character");
         return false;
     }
     j->pos = p + 1;

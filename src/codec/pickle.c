@@ -306,7 +306,7 @@ static ckpt_status run(ckpt__pickle_vm *vm)
         const ckpt__pickle_op *op = &ckpt__pickle_ops[vm->data[vm->op_at]];
         if (!op->name)
             return ckpt__pickle_fail(vm, CKPT_E_FORMAT,
-                                     "no such opcode in protocols 0 to 5: this is no pickle, or a damaged one");
+                                     "no such opcode in protocols 0 to 5: this is not a pickle, or a damaged one");
         ckpt_status status = op->run(vm);
         if (status < 0)
             return status;

@@ -95,7 +95,7 @@ static ckpt_status step(walker *w, bool *stopped)
         return status;
     if (!ckpt__pickle_ops[opcode].name)
         return ckpt__fail(w->err, CKPT_E_FORMAT, w->label,
-                          "byte %llu: 0x%02x is no opcode of protocols 0 to 5: no pickle, or a damaged one",
+                          "byte %llu: 0x%02x is not an opcode of protocols 0 to 5: no pickle, or a damaged one",
                           (unsigned long long)w->at, opcode);
     w->at++;
     *stopped = opcode == '.';

@@ -453,7 +453,7 @@ static ckpt_status name_two(const ckpt__zip_input *input, ckpt_status status, ck
     if (!two)
         return ckpt__fail(
             err, CKPT_E_DAMAGED, input->label,
-            "a zip archive that begins at byte %llu ends the file, and the bytes before it are no whole archive: "
+            "a zip archive that begins at byte %llu ends the file, and the bytes before it are not a whole archive: "
             "the file was cut off behind an archive that one of its records holds, or another file was appended "
             "to it. `tail -c +%llu FILE` is that archive; what is before it can be salvaged",
             n, n + 1);

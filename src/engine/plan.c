@@ -367,7 +367,7 @@ static ckpt_status check_extents(const ckpt__plan *p, ckpt_error *err)
                 return ckpt__fail(
                     err, CKPT_E_DAMAGED,
                     b->flags & CKPT__BOND_STORAGE ? storage->name.data : p->want.from->tensors[b->from].info.name.data,
-                    "bytes %llu to %llu of %s are asked for, of which the file has %llu", (unsigned long long)s.begin,
+                    "bytes %llu to %llu of %s are asked for, and the file has %llu", (unsigned long long)s.begin,
                     (unsigned long long)s.end, storage->name.data ? storage->name.data : "its storage",
                     (unsigned long long)e->length);
         }

@@ -241,7 +241,7 @@ ckpt_status ckpt_diff(const ckpt_reader *a, const ckpt_reader *b, const ckpt_dif
     ckpt_diff_result answer;
     memset(&answer, 0, sizeof answer);
     if (!a || !b || !result)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "two readers and a place for the answer are wanted");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "two readers and a place for the answer are required");
     ckpt_status status = CKPT__CHECK_ANSWER(ckpt_diff_result, result, err);
     if (status == CKPT_OK)
         CKPT__GIVE_ANSWER(ckpt_diff_result, result, &answer);

@@ -255,7 +255,7 @@ ckpt_status ckpt_stats(const ckpt_reader *reader, const size_t *tensors, size_t 
     ckpt_stats_options own;
     ckpt_tensor_stats out;
     if (!reader || !fn)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "a reader and a function that takes the answers are wanted");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "a reader and a function that takes the answers are required");
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_stats_options, &own, options, err);
     if (status < 0)
         return status;

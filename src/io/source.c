@@ -437,8 +437,8 @@ static ckpt_status each_of(const ckpt__source *s, size_t root, const char *below
         if (++seen > NAMES_MAX)
             status = ckpt__fail(
                 err, CKPT_E_LIMIT, ckpt__source_root(s, root),
-                "it holds more than %d files, the most that are read of one directory: move what is no part of "
-                "the checkpoint elsewhere. torch.distributed.checkpoint writes one file a rank with "
+                "it holds more than %d files, the most that are read of one directory: move what is not a part of "
+                "the checkpoint elsewhere. torch.distributed.checkpoint writes one file per rank with "
                 "FileSystemWriter(single_file_per_rank=True)",
                 NAMES_MAX);
         else if (is >= 0)

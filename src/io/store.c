@@ -123,7 +123,7 @@ static ckpt_status open_directory(ckpt__store *s, const char *path, bool create,
     if (status < 0)
         return status;
     if (s->dirfd < 0 && errno == ENOTDIR)
-        return ckpt__fail(err, CKPT_E_FORMAT, path, "it is no directory; a run directory is expected");
+        return ckpt__fail(err, CKPT_E_FORMAT, path, "it is not a directory; a run directory is expected");
     if (s->dirfd < 0)
         return ckpt__fail_sys(err, errno, path, "cannot open the run directory (open)%s",
                               errno == EMFILE ? ckpt__write_advice(errno) : "");
@@ -216,7 +216,7 @@ static ckpt_status held_by_other(const ckpt__store *s, ckpt_error *err)
     bool named = ckpt__store_holder(s, holder, sizeof holder) && *holder;
     return ckpt__fail(err, CKPT_E_EXISTS, s->path,
                       "another process writes here: %s; end it first, or use another run directory",
-                      named ? holder : "one that has not said who it is");
+                      named ? holder : "an unknown process");
 }
 
 /* One descriptor of .lock, locked. CKPT_OK with *fd -1: to be tried again. */
@@ -236,7 +236,7 @@ static ckpt_status lock_once(ckpt__store *s, int *out, ckpt_error *err)
     if (fstat(fd, &st) < 0)
         status = ckpt__fail_sys(err, errno, s->path, "cannot look at .lock in it (fstat)");
     else if (!S_ISREG(st.st_mode))
-        status = ckpt__fail(err, CKPT_E_SYSTEM, s->path, ".lock in it is no regular file; remove it");
+        status = ckpt__fail(err, CKPT_E_SYSTEM, s->path, ".lock in it is not a regular file; remove it");
     else if (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
         e = errno;
         if (e == EAGAIN || e == EACCES)

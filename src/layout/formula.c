@@ -165,7 +165,7 @@ static bool compute(char op, int64_t a, int64_t b, int64_t *out, char *why, size
     int64_t v = 0;
     bool over = false;
     if (op == '/' && (b == 0 || a % b != 0)) {
-        snprintf(why, size, b == 0 ? "%lld / %lld: a division by 0" : "%lld / %lld is no whole number", (long long)a,
+        snprintf(why, size, b == 0 ? "%lld / %lld: a division by 0" : "%lld / %lld is not a whole number", (long long)a,
                  (long long)b);
         return false;
     }

@@ -38,9 +38,8 @@ static ckpt__lay_piece *add(making *m, uint32_t storage, uint64_t at)
 {
     const size_t n = m->lay.ndim;
     if (m->count == CKPT__LAY_PIECES) {
-        m->status =
-            ckpt__fail(m->err, CKPT_E_LIMIT, NULL,
-                       "it would be made of more than %d pieces: a coarser layout is wanted", (int)CKPT__LAY_PIECES);
+        m->status = ckpt__fail(m->err, CKPT_E_LIMIT, NULL,
+                               "it would be made of more than %d pieces: give a coarser layout", (int)CKPT__LAY_PIECES);
         return NULL;
     }
     int64_t *numbers = ckpt__arena_array(m->a, 3 * n + 1, sizeof *numbers);
@@ -268,7 +267,7 @@ static ckpt_status check_alike(const ckpt__lay *in, size_t count, uint32_t dim, 
         ckpt__shape_text(one, sizeof one, in[0].shape, in[0].ndim);
         ckpt__shape_text(other, sizeof other, in[i].shape, in[i].ndim);
         status = ckpt__fail(err, CKPT_E_MISMATCH, NULL,
-                            "shapes %s and %s, with %u and %u bytes an element, cannot stand side by side along "
+                            "shapes %s and %s, with %u and %u bytes per element, cannot stand side by side along "
                             "dimension %u",
                             one, other, in[0].unit, in[i].unit, dim);
     }

@@ -23,7 +23,7 @@ ckpt_status ckpt__rank_mesh_check(const ckpt__rank_mesh *mesh, ckpt_error *err)
         shown_text(shown, sizeof shown, a->name);
         if (!ckpt__formula_is_name(a->name))
             return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
-                              "'%s' is no name of an axis: a letter or _, and then letters, digits and _", shown);
+                              "'%s' is not a name of an axis: a letter or _, and then letters, digits and _", shown);
         if (ckpt__rank_mesh_axis(mesh, a->name) < i)
             return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "the axis '%s' stands twice in the mesh", shown);
         if (a->size < 1)
@@ -48,7 +48,7 @@ ckpt_status ckpt__rank_mesh_parse(ckpt_str text, ckpt__rank_mesh *out, ckpt_erro
         char shown[80];
         if (!equals || !ckpt__parse_i64(equals + 1, one.size - axis.name.size - 1, &axis.size))
             return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
-                              "'%s' is no axis: name=size is expected, as in dp=2,tp=2, the slowest axis first",
+                              "'%s' is not an axis: name=size is expected, as in dp=2,tp=2, the slowest axis first",
                               shown_text(shown, sizeof shown, one));
         if (out->count == CKPT__MESH_AXES)
             return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "a mesh has at most %d axes", (int)CKPT__MESH_AXES);
@@ -224,7 +224,7 @@ static ckpt_status part_of(const cutting *c, int64_t n, int64_t *begin, int64_t 
         return CKPT_OK;
     case CKPT__CUT_AS_EVEN:
         if (rest) {
-            snprintf(what, sizeof what, "and its %lld elements are no multiple of %lld", (long long)n,
+            snprintf(what, sizeof what, "and its %lld elements are not a multiple of %lld", (long long)n,
                      (long long)ranks);
             return refuse(c, what);
         }

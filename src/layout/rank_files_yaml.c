@@ -49,7 +49,7 @@ static bool read_number(const form_reading *f, size_t *at)
         return wrong(f, *at + 1 + name.size, "a width is 02 to 09: zeros in front up to so many digits");
     *p = (ckpt__file_part){.axis = axis_of(f->ranks, name), .width = (size_t)width};
     if (p->axis == SIZE_MAX)
-        return wrong(f, *at, "it is no axis of the mesh, and not 'rank'");
+        return wrong(f, *at, "it is not an axis of the mesh, and not 'rank'");
     f->form->has[p->axis] = true;
     f->form->count++;
     *at += (size_t)(end - from) + 2;

@@ -48,7 +48,7 @@ static void read_axis(ckpt__layout_reading *r, const ckpt__yaml_node *n, const c
         a++;
     cut->axis = a;
     if (n->kind != CKPT__YAML_SCALAR || a == ranks->axis_count)
-        ckpt__layout_wrong(r, n, "'%.*s' is no axis of the mesh", (int)(n->text.size < 80 ? n->text.size : 80),
+        ckpt__layout_wrong(r, n, "'%.*s' is not an axis of the mesh", (int)(n->text.size < 80 ? n->text.size : 80),
                            n->text.data ? n->text.data : "");
 }
 

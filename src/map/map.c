@@ -174,7 +174,7 @@ static ckpt_status apply_callback(const ckpt_map *map, const ckpt__subject *subj
         return CKPT_OK;
     if (d.type != CKPT_DEVICE_CPU && (d.type != CKPT_DEVICE_CUDA || d.index < 0)) {
         ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
-                   "the callback gave a device that is no target; give cpu, cuda:N or none");
+                   "the callback gave a device that is not a target; give cpu, cuda:N or none");
         return goal_failed("map_location", subject, err);
     }
     out->device = d;

@@ -170,7 +170,7 @@ static const char *why_text(const struct placing *p, size_t i, ckpt__place place
     if (role == CKPT_ROLE_RNG)
         return "the state of a random generator stays on the cpu";
     if (role == CKPT_ROLE_OTHER)
-        return "the program's own host memory that is no tensor of the model stays where it is";
+        return "the program's own host memory that is not a tensor of the model stays where it is";
     if (role != CKPT_ROLE_STEP)
         return "it must be where its parameter is";
     if (place == CKPT__ON_CPU)

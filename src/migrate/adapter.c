@@ -79,7 +79,7 @@ static ckpt_status read_config(ckpt__adapter *a, ckpt_error *err)
     if (!a->config || a->config->kind != CKPT_V_DICT)
         return ckpt__fail(
             err, CKPT_E_FORMAT, a->path,
-            "it is no adapter of PEFT: it has no adapter_config.json beside adapter_model.safetensors (or .bin); "
+            "it is not an adapter of PEFT: it has no adapter_config.json beside adapter_model.safetensors (or .bin); "
             "give the folder that save_pretrained wrote");
     const ckpt_value *type = ckpt_value_get(a->config, "peft_type");
     if (!type || type->kind != CKPT_V_STR)
@@ -251,7 +251,7 @@ static ckpt_status take_whole(ckpt__adapter *a, ckpt_str key, int64_t tensor, ck
     static const char *const inner[] = {".base_layer.", ".modules_to_save."};
     ckpt__merge_part *p;
     if (memmem(key.data, key.size, "lora_", 5))
-        return no_key(a, tensor, "is no weight of LoRA that is known here", err);
+        return no_key(a, tensor, "is not a weight of LoRA that is known here", err);
     if (memmem(key.data, key.size, "token_adapter", 13) || memmem(key.data, key.size, "trainable_tokens", 16))
         return no_key(a, tensor, "has rows of single tokens, which are not merged here", err);
     for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) {
@@ -278,7 +278,7 @@ static ckpt_status take_key(ckpt__adapter *a, int64_t tensor, ckpt_error *err)
     if (t->file.data && memchr(t->file.data, '/', t->file.size))
         return no_key(a, tensor, "lies in a folder of its own: give the folder of one adapter", err);
     if (!ckpt_dtype_is_float(t->dtype) || !a->reader->index->tensors[tensor].whole)
-        return no_key(a, tensor, "is no dense tensor of floating point numbers", err);
+        return no_key(a, tensor, "is not a dense tensor of floating point numbers", err);
     if (ckpt__str_begins(key, prefix))
         key = (ckpt_str){key.data + strlen(prefix), key.size - strlen(prefix)};
     ckpt_status status = take_lora(a, key, tensor, &taken, err);

@@ -172,7 +172,7 @@ static ckpt_status check_same(const ckpt__migration *m, ckpt_error *err)
         status = ckpt__folder_look(there, &look, err);
         if (status == CKPT_OK && look.layout <= CKPT__LAYOUT_REFUSED)
             status = ckpt__fail(err, CKPT_E_EXISTS, m->dst,
-                                "it is no such checkpoint, and is not replaced; write to a new directory");
+                                "it is another kind of checkpoint, and is not replaced; write to a new directory");
         ckpt__folder_free(&look);
     }
     if (status == CKPT_OK)

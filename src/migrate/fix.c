@@ -53,7 +53,7 @@ static ckpt_status apply(ckpt__migration *m, const ckpt__mend *mend, ckpt_error 
     case CKPT__MEND_DEVICE_OBJECTS:
         if (!o->map_location)
             return ckpt__fail(err, CKPT_E_ARGUMENT, "--fix torch-device-object",
-                              "--map-location says where to: it is wanted beside it");
+                              "add --map-location, which says where they go");
         o->map_device_objects = true;
         break;
     case CKPT__MEND_SALVAGE:

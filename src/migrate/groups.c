@@ -289,7 +289,8 @@ static ckpt_status make_steps(grouper *g, bool *lost)
                  "(bind \"step\" with ckpt_state_i64): %s",
                  names);
     else if (*lost)
-        snprintf(what, sizeof what, "the optimizer: step %lld is no float32, in which torch counts", (long long)common);
+        snprintf(what, sizeof what, "the optimizer: step %lld is not float32, in which torch counts",
+                 (long long)common);
     if (*lost)
         return lose(g, what);
     status = make_room(g);

@@ -88,7 +88,7 @@ static ckpt_status put_entry(ckpt__megatron *g, const ckpt_entry *e, bool space)
     const ckpt_value *v = e->value;
     ckpt_str name;
     if (!key.data)
-        return ckpt__lose(g->m, g->err, "a value whose key is no text");
+        return ckpt__lose(g->m, g->err, "a value whose key is not text");
     if (v->kind == CKPT_V_TENSOR) {
         g->taken[v->tensor] = true;
         ckpt_status status = ckpt__stays_behind(g->m, v->tensor) ? CKPT_OK : key_of(g, v->tensor, key, space, &name);

@@ -313,8 +313,7 @@ static ckpt_status lay_out(ckpt__laying *l)
         status = ckpt__laying_find(l);
     if (status == CKPT_OK && !l->name_count)
         status = ckpt__fail(l->err, CKPT_E_MISMATCH, l->m->src,
-                            "no tensor of a model goes along, so that there is "
-                            "nothing to lay out");
+                            "no tensor of a model is kept, so there is nothing to lay out");
     if (status == CKPT_OK)
         status = find_way(l);
     if (status == CKPT_OK)

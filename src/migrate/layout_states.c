@@ -223,7 +223,7 @@ static ckpt_status check_alike(const together *t)
         }
         status = ckpt__read_number(m->reader->source, m->from, e->tensor, true, i ? &own : &first, &read, t->l->err);
         if (status == CKPT_OK && !read)
-            return mismatch(t, i, "they are no numbers that could be compared");
+            return mismatch(t, i, "they are not numbers that could be compared");
         if (status == CKPT_OK && i && own != first) {
             snprintf(what, sizeof what, "they are %.17g and %.17g: what is one parameter has one step", first, own);
             return mismatch(t, i, what);

@@ -160,7 +160,7 @@ static const char *differs(const ckpt_value *a, const ckpt_value *b)
     for (size_t i = 0; i < a->entry_count; i++) {
         const ckpt_value *key = a->entries[i].key, *v = key->kind == CKPT_V_STR ? ckpt__at(b, key->text.data) : NULL;
         if (is_setting(key) && (!v || !ckpt__value_alike(a->entries[i].value, v)))
-            return key->kind == CKPT_V_STR ? key->text.data : "a key that is no text";
+            return key->kind == CKPT_V_STR ? key->text.data : "a key that is not text";
     }
     return NULL;
 }

@@ -191,7 +191,7 @@ static ckpt_status refuse_axis(const ruling *r, ckpt_str axis)
 {
     return ckpt__fail(
         r->err, CKPT_E_ARGUMENT, r->m->dst,
-        "nothing says which dimension of which tensor the axis '%.*s' cuts: say --cut 'GLOB=%.*s:DIMENSION' "
+        "it is unknown which tensors the axis '%.*s' cuts, and along which dimension: say --cut 'GLOB=%.*s:DIMENSION' "
         "for each kind of tensor, or a layout that has it (--layout); in PyTorch a column-wise linear layer "
         "is cut along dimension 0, a row-wise one along 1. Only dp, fsdp and dp_shard cut rows unasked, and "
         "dp_replicate nothing",

@@ -249,7 +249,7 @@ ckpt_status ckpt_migrate(const char *src, const char *dst, const ckpt_migrate_op
     m.src = src;
     m.dst = dst;
     if (!src || !*src || !dst || !*dst)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "source and destination are wanted");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "source and destination are required");
     ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_migrate_options, &m.options, options, err);
     if (named == CKPT_OK && m.options.totals)
         named =

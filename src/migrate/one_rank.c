@@ -48,7 +48,7 @@ ckpt_status ckpt__migrate_one_rank(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migration_apply(m, err);
     if (status == CKPT_OK && now)
         status = ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "one-rank", ckpt__s(sizes->object), err,
-                                      "what the ranks had is in one file, and it says so now: %s", said.data);
+                                      "one file has now what the ranks had, and its settings follow: %s", said.data);
     ckpt__buf_free(&said);
     return status;
 }

@@ -178,7 +178,7 @@ static ckpt_status list_files(ckpt__migration *m, ckpt_error *err)
         if (!found || (e->key->kind == CKPT_V_STR && ckpt__is_carried(m->from, e->key->text.data)))
             continue;
         ckpt__escape(name, sizeof name, e->key->text.data ? e->key->text.data : "", e->key->text.size);
-        snprintf(text, sizeof text, "the values of %s that are no tensors", name);
+        snprintf(text, sizeof text, "the values of %s that are not tensors", name);
         if (!ckpt__report_add(m->lost, CKPT_SEVERITY_WARNING, "lost", NULL, NULL, "%s", text))
             return ckpt__migration_no_memory(err);
     }

@@ -251,7 +251,7 @@ ckpt_status ckpt__migrate_say_ranks(ckpt__migration *m, ckpt_error *err)
         !ckpt__report_add(
             m->report, CKPT_SEVERITY_NOTE, "rank-state", NULL,
             "--rank-state derive makes of them the state of one process, --rank-state drop leaves them out",
-            "%lld ranks saved it, and what each has for itself goes along under the name of its rank: %s",
+            "%lld ranks saved it, and each rank's own values are kept under the name of the rank: %s",
             (long long)found.ranks, names.data))
         status = ckpt__migration_no_memory(err);
     ckpt__buf_free(&names);

@@ -90,7 +90,7 @@ static ckpt_status recover_row(ckpt__migration *m, size_t i, const bool *whole, 
     if (status == CKPT_OK && !fine && lies_in_what_is_left(x, i)) {
         m->ledger.rows[i].own = CKPT__OWN_CUT;
         return ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "cut-out", x->tensors[i].info.name, err,
-                                    "recovered from a storage of which %s: it no longer shares it", text);
+                                    "recovered from a storage (%s): it no longer shares it", text);
     }
     if (status < 0 || fine)
         return status;

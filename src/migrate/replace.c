@@ -153,7 +153,7 @@ static ckpt_status note_copies(replacer *r)
         else
             status = ckpt__migration_note(
                 r->m, CKPT_SEVERITY_WARNING, "replaced", x->tensors[i].info.name, r->err,
-                "stays: it has the name and shape of '%s', and is no average of it; --replace it too if the new "
+                "stays: it has the name and shape of '%s', and is not an average of it; --replace it too if the new "
                 "program has it in the new shape",
                 shown);
     }
@@ -218,7 +218,7 @@ static ckpt_status note_replaced(replacer *r)
         ckpt__leave(r->m, i, CKPT__FATE_REPLACED);
         status = ckpt__migration_note(r->m, CKPT_SEVERITY_NOTE, "replaced", x->tensors[i].info.name, r->err,
                                       "shape %s: left out%s%s%s%s", shape,
-                                      r->copy[i] ? ", an average of one that is" : "", with, place, twin);
+                                      r->copy[i] ? ", an average of a tensor that is" : "", with, place, twin);
         if (status == CKPT_OK && !ckpt__report_detail(r->m->report, NULL, NULL, NULL, x->tensors[i].info.nbytes))
             status = ckpt__migration_no_memory(r->err);
     }

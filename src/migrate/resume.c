@@ -411,7 +411,7 @@ ckpt_status ckpt__lose_settings(ckpt__migration *m, const ckpt_value *optimizer,
     char shown[120];
     for (size_t i = 0; status == CKPT_OK && !failed && i < optimizer->entry_count; i++) {
         const ckpt_value *key = optimizer->entries[i].key;
-        const ckpt_str name = key->kind == CKPT_V_STR ? key->text : ckpt__s("a value whose key is no text");
+        const ckpt_str name = key->kind == CKPT_V_STR ? key->text : ckpt__s("a value whose key is not text");
         if (ckpt__str_is(name, "state") || ckpt__str_is(name, "param_groups") ||
             (key->kind == CKPT_V_STR && is_of_group(groups, &optimizer->entries[i], &by_name, &failed)))
             continue;

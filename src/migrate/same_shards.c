@@ -36,7 +36,7 @@ ckpt_status ckpt__same_leave(same *s)
     const bool damaged = ckpt__ledger_count(&m->ledger, CKPT__FATE_NOT_RECOVERED) > 0;
     if (status == CKPT_OK && s->left && s->left == s->count)
         return ckpt__fail(s->err, damaged ? CKPT_E_DAMAGED : CKPT_E_ARGUMENT, m->src,
-                          "nothing is left of this checkpoint: none of its %zu tensors goes along; %s",
+                          "nothing is left of this checkpoint: none of its %zu tensors is kept; %s",
                           m->from->tensor_count,
                           damaged ? "use an earlier checkpoint" : "leave out fewer, so that at least one does");
     return status;

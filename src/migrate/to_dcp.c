@@ -172,11 +172,9 @@ static ckpt_status put_parts(ckpt__migration *m, const ckpt__trained_parts *part
     }
     if (!(m->root = ckpt__made_finish(&d)))
         return ckpt__migration_no_memory(err);
-    return masters
-               ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "weights-from-masters", (ckpt_str){NULL, 0}, err,
-                                      "%zu weights are written as their float32 masters, of which they were rounded",
-                                      masters)
-               : CKPT_OK;
+    return masters ? ckpt__migration_note(m, CKPT_SEVERITY_NOTE, "weights-from-masters", (ckpt_str){NULL, 0}, err,
+                                          "%zu weights are written as their float32 masters, before rounding", masters)
+                   : CKPT_OK;
 }
 
 ckpt_status ckpt__migrate_dcp_root(ckpt__migration *m, ckpt_error *err)

@@ -353,7 +353,7 @@ static ckpt_status lose_values(const target *t)
     size_t count = 0;
     for (size_t i = 0; root && root->kind == CKPT_V_DICT && i < root->entry_count; i++) {
         const ckpt_entry *e = &root->entries[i];
-        const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : ckpt__s("a value whose key is no text");
+        const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : ckpt__s("a value whose key is not text");
         if (!is_known(key) && e->value->kind != CKPT_V_TENSOR &&
             !(e->value->kind == CKPT_V_DICT && !e->value->entry_count))
             ckpt__put_name(&names, count++, key);

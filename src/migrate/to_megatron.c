@@ -231,7 +231,8 @@ static ckpt_status put_rng(ckpt__megatron *g, const ckpt_value *v)
         if (rank_of(v->entries[i].key, &tp, &pp))
             status = put_rng_of(g, tp, pp, v->entries[i].value);
     if (by_rank || v->kind == CKPT_V_DICT || tps <= 0 || pps <= 0 || tps * pps > 1 << 13)
-        return by_rank ? status : ckpt__lose(g->m, g->err, "'rng_state', of which it is not known which rank has what");
+        return by_rank ? status
+                       : ckpt__lose(g->m, g->err, "'rng_state', where it is unknown which rank has which state");
     for (int64_t r = 0; status == CKPT_OK && r < tps * pps; r++)
         status = put_rng_of(g, r % tps, r / tps, v);
     return status;
@@ -256,7 +257,7 @@ static ckpt_status put_values(ckpt__megatron *g)
         const ckpt_entry *e = &rest->entries[i];
         const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : (ckpt_str){NULL, 0};
         if (!key.data)
-            status = ckpt__lose(g->m, g->err, "a value of the root whose key is no text");
+            status = ckpt__lose(g->m, g->err, "a value of the root whose key is not text");
         else if (ranks && ckpt__str_is(key, "distrib_optim"))
             continue; /* put_optimizer says so */
         else if (ranks && ckpt__str_is(key, "rng_state"))

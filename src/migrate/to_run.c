@@ -108,7 +108,7 @@ static ckpt_status check_ranks(run_target *t)
     return ckpt__fail(
         t->err, CKPT_E_MISMATCH, t->m->src,
         "it has what each of %lld ranks has for itself ('%s'), and the target is for %lld: --rank-state derive or "
-        "drop for states, --shard GLOB for tensors of which each rank has rows",
+        "drop for states, --shard GLOB for tensors whose rows the ranks share",
         (long long)own, ckpt__escape(shown, sizeof shown, first.data, first.size), (long long)t->ranks);
 }
 
@@ -132,7 +132,7 @@ static ckpt_status check_cut(const run_target *t, size_t tensor)
                           shown, (long long)i->shape[0], (long long)t->ranks);
     if (!ckpt_dtype_size(i->dtype))
         return ckpt__fail(t->err, CKPT_E_UNSUPPORTED, t->m->src,
-                          "--shard: '%s' is %s, whose elements are no whole bytes", shown, ckpt_dtype_name(i->dtype));
+                          "--shard: '%s' is %s, whose elements are not whole bytes", shown, ckpt_dtype_name(i->dtype));
     for (size_t k = 0; k < t->m->chosen_count; k++) {
         const size_t other = t->m->chosen[k];
         if (other != tensor && ckpt__same_storage(&t->m->index->tensors[other], &t->m->index->tensors[tensor]))

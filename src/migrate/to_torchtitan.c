@@ -59,7 +59,7 @@ static ckpt_status put_states(flattening *f, const ckpt_value *states)
         if (!texts)
             return ckpt__fail(
                 f->err, CKPT_E_UNSUPPORTED, f->m->dst,
-                "the optimizer's state of '%s' is no dict with texts for keys, and torchtitan has a name for "
+                "the optimizer's state of '%s' is not a dict with texts for keys, and torchtitan has a name for "
                 "each of its values",
                 ckpt__escape(shown, sizeof shown, e->key->text.data, e->key->text.size));
         for (size_t k = 0; status == CKPT_OK && k < e->value->entry_count; k++)
@@ -81,7 +81,7 @@ static ckpt_status put_group(flattening *f, const ckpt_value *group)
             if (names->items[i]->kind != CKPT_V_STR || e->key->kind != CKPT_V_STR)
                 return ckpt__fail(
                     f->err, CKPT_E_UNSUPPORTED, f->m->dst,
-                    "a group of the optimizer names a parameter, or a setting, by something that is no text");
+                    "a group of the optimizer names a parameter, or a setting, by something that is not text");
         const int tensor = ckpt__value_has_tensor(e->value, f->err);
         if (tensor)
             return tensor < 0

@@ -124,11 +124,10 @@ static ckpt_status write_model(trainer *t)
     if (status == CKPT_OK)
         status = ckpt__trainer_file(t, "model.safetensors", "safetensors", own, root);
     if (status == CKPT_OK && others)
-        status = ckpt__lose(t->m, t->err, "%zu values of the model that are no tensors", others);
+        status = ckpt__lose(t->m, t->err, "%zu values of the model that are not tensors", others);
     if (status == CKPT_OK && t->masters)
         status = ckpt__migration_note(t->m, CKPT_SEVERITY_NOTE, "weights-from-masters", (ckpt_str){NULL, 0}, t->err,
-                                      "%zu weights are written as their float32 masters, of which they were rounded",
-                                      t->masters);
+                                      "%zu weights are written as their float32 masters, before rounding", t->masters);
     ckpt__hash_free(seen);
     return status;
 }

@@ -209,7 +209,7 @@ static ckpt_status write_params(universal *u, ckpt_str tag)
         if (!is_idle(&u->parts.params[i]))
             status = write_param(u, &u->parts.params[i], zero, &others, &values);
     if (status == CKPT_OK && values)
-        status = ckpt__lose(u->m, u->err, "%zu values of the optimizer's state that are no tensors", values);
+        status = ckpt__lose(u->m, u->err, "%zu values of the optimizer's state that are not tensors", values);
     if (status == CKPT_OK && others)
         status = ckpt__warn(
             u->m, "universal-incomplete", u->err, "resume with ZeRO 1 or 2",

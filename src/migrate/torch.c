@@ -130,8 +130,7 @@ static ckpt_status note_closed(ckpt__migration *m, size_t count, ckpt_error *err
 {
     return ckpt__migration_note(
         m, CKPT_SEVERITY_WARNING, "not-edited", (ckpt_str){NULL, 0}, err,
-        "tensors that are not dense, or on meta (%zu), get other names and devices alone: dtypes of those, and "
-        "which of them go along, are only changed when the torch file is migrated itself",
+        "tensors that are not dense, or on meta (%zu), only get other names and devices: --cast and --drop change them where the torch file itself is migrated",
         count);
 }
 

@@ -203,7 +203,7 @@ static ckpt_status make_state(trainer *t, ckpt__buf *b, int64_t step)
         put_number(b, i ? v : t->epoch, numbers[i].otherwise);
         ckpt__buf_str(b, ",\n");
         if (v && v->kind != CKPT_V_NONE && !is_number(v))
-            status = ckpt__lose(t->m, t->err, "'%s' of trainer_state, which is no number", numbers[i].key);
+            status = ckpt__lose(t->m, t->err, "'%s' of trainer_state, which is not a number", numbers[i].key);
     }
     if (status < 0)
         return status;
@@ -300,7 +300,7 @@ ckpt_status ckpt__trainer_others(trainer *t)
     for (size_t i = 0; status == CKPT_OK && i < root->entry_count; i++) {
         const ckpt_entry *e = &root->entries[i];
         char shown[120];
-        const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : ckpt__s("a value whose key is no text");
+        const ckpt_str key = e->key->kind == CKPT_V_STR ? e->key->text : ckpt__s("a value whose key is not text");
         if (!t->used[i])
             status = ckpt__lose(t->m, t->err, "'%s', for which %s has no file",
                                 ckpt__escape(shown, sizeof shown, key.data, key.size),

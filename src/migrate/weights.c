@@ -130,6 +130,6 @@ ckpt_status ckpt__migrate_weights(ckpt__migration *m, ckpt_error *err)
         return say_left_behind(m, err);
     return ckpt__fail(
         err, CKPT_E_MISMATCH, m->src,
-        "it is not known which of its tensors are the model's weights; say so in a map file: {map: 1, source: {model: 'PATH'}} "
+        "it is unknown which of its tensors are the model's weights; name the model in a map file: {map: 1, source: {model: 'PATH'}} "
         "(ckpt-inspect list PATH shows the names)");
 }

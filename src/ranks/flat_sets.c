@@ -106,7 +106,7 @@ static ckpt_status take_listed(setting *s)
             status = take(s, found->tensor);
         else {
             snprintf(text, sizeof text,
-                     "the list that 'order' says has '%.*s', which is no parameter of the files, or stands twice",
+                     "the list that 'order' says has '%.*s', which is not a parameter of the files, or stands twice",
                      (int)(key.name.size < 200 ? key.name.size : 200), key.name.data);
             status = wrong(s, f->name, text);
         }

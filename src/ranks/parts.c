@@ -28,7 +28,7 @@ static ckpt_status check_part(ckpt__ranks *r, const ckpt__ranks_tensor *t, size_
     *fits = false;
     if ((!own->whole && own->info.nbytes) || own->info.extra->part_count || ckpt_dtype_size(own->info.dtype) == 0)
         return ckpt__ranks_wrong(r, r->parts[t->first + i].file->name, t->name.shown,
-                                 "it is no dense tensor with elements of whole bytes, and cannot be put together");
+                                 "it is not a dense tensor with elements of whole bytes, and cannot be put together");
     if (own->info.dtype != one->info.dtype)
         return differ(r, t, i, "the dtype", ckpt_dtype_name(own->info.dtype), ckpt_dtype_name(one->info.dtype));
     ckpt__shape_text(a, sizeof a, own->info.shape, own->info.ndim);

@@ -201,7 +201,7 @@ ckpt_status ckpt__ranks_read(ckpt__source *source, const ckpt__ranks_request *re
         status = ckpt__ranks_no_memory(err);
     if (status == CKPT_OK && !source->directory)
         status = ckpt__fail(err, CKPT_E_ARGUMENT, source->path,
-                            "the layout says files of ranks below it, and it is no directory");
+                            "the layout says files of ranks below it, and it is not a directory");
     if (status == CKPT_OK)
         status = work(&r);
     if (r.index)

@@ -60,7 +60,7 @@ ckpt_status ckpt_naming_new(const ckpt_reader *reader, const ckpt_naming_options
     if (out)
         *out = NULL;
     if (!reader || !out)
-        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_naming_new", "a reader and a place for the answer are wanted");
+        return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_naming_new", "a reader and a place for the answer are required");
     ckpt_status named = CKPT__TAKE_OPTIONS(ckpt_naming_options, &own, options, err);
     if (named == CKPT_OK)
         named = ckpt__canon_check_names(own.param_names, own.param_name_count, reader->path, err);

@@ -23,7 +23,7 @@ ckpt_status ckpt__reader_check_host(const ckpt_reader *r, size_t i, const void *
     if (memory.kind != CKPT_MEMORY_SPLIT)
         ckpt_device_name(memory.device, is);
     return ckpt__fail(err, CKPT_E_MISMATCH, name,
-                      "%zu bytes of host memory are wanted for it; what was given is %s%s "
+                      "expected %zu bytes of host memory; given: %s%s "
                       "(ckpt_reader_read_to writes to a device)",
                       size, kinds[memory.kind], is);
 }
@@ -45,8 +45,8 @@ static ckpt_status check_target(const ckpt_reader *r, size_t i, ckpt_device devi
     ckpt_device_name(device, wanted);
     if (memory.kind == CKPT_MEMORY_DEVICE || memory.kind == CKPT_MEMORY_UNMAPPED)
         ckpt_device_name(memory.kind == CKPT_MEMORY_DEVICE ? memory.device : device, is);
-    return ckpt__fail(err, CKPT_E_MISMATCH, name, "%zu bytes of memory of %s are wanted for it; what was given is %s%s",
-                      size, wanted, kinds[memory.kind], is);
+    return ckpt__fail(err, CKPT_E_MISMATCH, name, "expected %zu bytes of memory of %s; given: %s%s", size, wanted,
+                      kinds[memory.kind], is);
 }
 
 static ckpt_status send(ckpt__lanes *lanes, ckpt__lane *lane, ckpt__elements *e, unsigned char *dst, ckpt_error *err)

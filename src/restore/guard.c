@@ -185,7 +185,7 @@ static ckpt_status idle_devices(guard *g)
                     ckpt_report_device(g->report, k)->nbytes > 0;
         if (used)
             continue;
-        snprintf(text, sizeof text, "%s is wanted for this run and holds nothing",
+        snprintf(text, sizeof text, "%s is required for this run and holds nothing",
                  ckpt_device_name(g->options.wanted[i], name));
         ckpt_status status =
             add(g, CKPT_SEVERITY_WARNING, "idle-device", NULL, "map the replica of this rank to it: cuda:{rank}", text);

@@ -96,10 +96,10 @@ static void other_name(ckpt__target_state *side, ckpt_str name, char *fix, size_
     bool outside = side->prefix_outside;
     ckpt__escape(shown, sizeof shown, side->prefix.data, side->prefix.size - (outside ? 1 : 0));
     snprintf(fix, size,
-             outside ? "the checkpoint has it below '%s': if that is the model, say so with the map's "
-                       "source: {model: '%s'}"
-                     : "the checkpoint has it with '%s' before it: take that off with the map's "
-                       "source: {strip_prefix: ['%s']}",
+             outside
+                 ? "the checkpoint has it below '%s': if that is the model, name it in the map: source: {model: '%s'}"
+                 : "the checkpoint has it with '%s' before it: take that off with the map's "
+                   "source: {strip_prefix: ['%s']}",
              shown, shown);
 }
 

@@ -19,7 +19,7 @@ static ckpt_status read_options(ckpt__target_state *side, const ckpt_restore_opt
         named = ckpt__order_check(o->assume_order, path, err);
     const uint64_t known = CKPT_AVOID_MAPPING | CKPT_AVOID_STREAMING | CKPT_AVOID_DIRECT;
     if (named == CKPT_OK && (o->avoid & ~known))
-        named = ckpt__fail(err, CKPT_E_ARGUMENT, path, "avoid has the bits 0x%llx, of which this library knows 0x%llx",
+        named = ckpt__fail(err, CKPT_E_ARGUMENT, path, "avoid has the bits 0x%llx; this library knows 0x%llx",
                            (unsigned long long)o->avoid, (unsigned long long)known);
     if (named < 0)
         return named;

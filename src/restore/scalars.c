@@ -249,7 +249,7 @@ static ckpt_status step_of_parameters(ckpt__restorer *r, ckpt__target_state *sid
     ckpt__pending p = {.scalar = scalar};
     if (!fit(side->state->scalars[scalar].kind, &(ckpt__number){.real = first}, &p))
         return ckpt__target_note(side, CKPT_SEVERITY_ERROR, "value-mismatch", "step", NULL, err,
-                                 "the parameters' step is no whole number");
+                                 "the parameters' step is not a whole number");
     ckpt_status status = add_pending(side, &p, err);
     return status < 0 ? status
                       : ckpt__target_note(side, CKPT_SEVERITY_NOTE, "step-from-parameters", "step", NULL, err,

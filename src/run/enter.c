@@ -20,7 +20,7 @@ static ckpt_status refuse(ckpt_run *run, const void *who, const char *call, ckpt
         return ckpt__fail(
             err, CKPT_E_ARGUMENT, run->path,
             "%s was called from within %s, by its notice or all_reduce: there only ckpt_run_get_info, ckpt_run_poll and "
-            "ckpt_run_stopping may be called; note what is wanted, and call %s when %s has returned",
+            "ckpt_run_stopping may be called; call %s when %s has returned",
             call, other, call, other);
     return ckpt__fail(
         err, CKPT_E_ARGUMENT, run->path,

@@ -286,7 +286,7 @@ static bool note_aside(const gatherer *g)
             continue;
         return ckpt__report_add(
                    g->list->findings, CKPT_SEVERITY_NOTE, "kept-aside", NULL,
-                   "remove what is of no use; to have one back, close the run and rename it to step-N",
+                   "remove those that you do not need; to take one back, close the run and rename it to step-N",
                    "a run went back (resume_step), and %zu later checkpoint%s kept aside: %s%s; no resume and no "
                    "retention looks at %s",
                    p->aside, p->aside == 1 ? " is" : "s are", p->newest_aside, p->aside == 1 ? "" : ", ...",

@@ -117,11 +117,11 @@ static ckpt_status pass_over(resumer *r, int64_t step, const ckpt_error *why, ck
                 return status;
         }
     const char *object = strcmp(why->object, name) == 0 ? "" : why->object;
-    ckpt__run_note(run, CKPT_SEVERITY_WARNING, "fallback", NULL, "%s is passed over: %s%s%s", name, object,
+    ckpt__run_note(run, CKPT_SEVERITY_WARNING, "fallback", NULL, "%s is skipped: %s%s%s", name, object,
                    *object ? ": " : "", why->message);
     if (!ckpt__report_add(
             r->passed, CKPT_SEVERITY_WARNING, "fallback", NULL, "ckpt-inspect verify says all that is wrong with it",
-            "%s is passed over for the one before it: %s%s%s", name, object, *object ? ": " : "", why->message))
+            "%s is skipped, and the one before it is taken: %s%s%s", name, object, *object ? ": " : "", why->message))
         return ckpt__fail_memory(err, "report", 0);
     return CKPT_OK;
 }

@@ -267,7 +267,8 @@ static ckpt_status check_step(ckpt_run *run, const char *call, int64_t done, ckp
     if (!run->resumed)
         return ckpt__fail(
             err, CKPT_E_ARGUMENT, run->path,
-            "%s before ckpt_run_resume: call that first, in a new run too, so that no checkpoint is passed over", call);
+            "%s before ckpt_run_resume: call that first, in a new run too, so that an existing checkpoint is not ignored",
+            call);
     if (done < 0)
         return ckpt__fail(err, CKPT_E_ARGUMENT, run->path, "%s: %" PRId64 " completed steps", call, done);
     if (run->state->poisoned)

@@ -45,7 +45,7 @@ static ckpt_status check_limit(const ckpt__snapshot *s, uint64_t need, uint64_t 
         return ckpt__fail(err, CKPT_E_NO_MEMORY, "snapshot",
                           "the state has %llu bytes, and %llu bytes of host memory are free%s",
                           (unsigned long long)need, (unsigned long long)free_bytes,
-                          limit ? "" : ", of which a snapshot takes half at most (snapshot_limit sets another bound)");
+                          limit ? "" : ", and a snapshot takes half at most (snapshot_limit sets another bound)");
     return CKPT_OK;
 }
 

@@ -69,7 +69,7 @@ static ckpt_status push_record(ckpt__scan_job *job, const ckpt__scan_span *span,
     if (r->size < 2)
         return CKPT_OK;
     if (like.depth > CKPT__SCAN_DEPTH)
-        return ckpt__scan_limit(job, span->label, "archives are nested deeper than is looked at");
+        return ckpt__scan_limit(job, span->label, "archives are nested deeper than scan reads");
     char *label = ckpt__scan_label(span->label, r->name, r->name_size);
     if (!label)
         return ckpt__fail_memory(job->err, span->label, r->name_size);
@@ -133,7 +133,7 @@ static ckpt_status hunt(ckpt__scan_job *job, const ckpt__scan_span *span, uint64
     }
     free(window);
     if (job->over && status == CKPT_OK)
-        status = ckpt__scan_limit(job, span->label, "it has more than is looked at");
+        status = ckpt__scan_limit(job, span->label, "it has more than scan reads");
     return status;
 }
 

@@ -80,7 +80,7 @@ ckpt_status ckpt__scan_packed(ckpt__scan_job *job, const ckpt__scan_span *span, 
     if (!*is)
         return CKPT_OK;
     if (span->depth >= CKPT__SCAN_DEPTH)
-        return ckpt__scan_limit(job, span->label, "it is nested deeper than is looked at");
+        return ckpt__scan_limit(job, span->label, "it is nested deeper than scan reads");
     ckpt__scan_span s = {
         .view = ckpt__scan_view_inflate(job, span, false), .size = UINT64_MAX / 2, .depth = span->depth + 1};
     if (!s.view)
@@ -175,7 +175,7 @@ ckpt_status ckpt__scan_tar(ckpt__scan_job *job, const ckpt__scan_span *span, boo
     if (!*is)
         return CKPT_OK;
     if (span->depth >= CKPT__SCAN_DEPTH)
-        return ckpt__scan_limit(job, span->label, "it is nested deeper than is looked at");
+        return ckpt__scan_limit(job, span->label, "it is nested deeper than scan reads");
     while (status == CKPT_OK && !job->over && ckpt__scan_head(job, span, at, p, sizeof p) == sizeof p) {
         at += sizeof p;
         if (is_zeros(p, sizeof p))

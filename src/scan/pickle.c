@@ -219,7 +219,7 @@ static ckpt_status on_literal(void *ctx, const ckpt__walk_literal *l)
         return status;
     bool line = l->form == CKPT__WALK_STRING_LINE || l->form == CKPT__WALK_UNICODE_LINE;
     if (c->span->depth >= CKPT__SCAN_DEPTH)
-        return ckpt__scan_limit(c->job, c->span->label, "it is nested deeper than is looked at");
+        return ckpt__scan_limit(c->job, c->span->label, "it is nested deeper than scan reads");
     if (line || latin1)
         status = push_decoded(c, l, latin1);
     if (status == CKPT_OK && plain && !line)
@@ -327,7 +327,7 @@ static const char *why_ended(const ckpt__walk *w)
     case CKPT__WALK_CUT_OFF:
         return "the bytes end inside it";
     case CKPT__WALK_NO_OPCODE:
-        return "a byte that is no opcode of protocols 0 to 5";
+        return "a byte that is not an opcode of protocols 0 to 5";
     case CKPT__WALK_UNDERFLOW:
         return "it takes what was never put on its stack or into its memo";
     case CKPT__WALK_LIMIT:
@@ -362,8 +362,7 @@ static ckpt_status note_odd(context *c, const ckpt__walk *w)
     if (status == CKPT_OK && c->odd_codec)
         status = ckpt__scan_note(
             c->job, "scan-encoded", c->span->label, "look at it by hand, and do not load it",
-            "encodes a string by another codec than Latin-1 and UTF-8, or by one that is not known: what the "
-            "bytes become was not seen");
+            "encodes a string by another codec than Latin-1 and UTF-8, or by an unknown one: the resulting bytes were not checked");
     if (status == CKPT_OK && c->odd_bytes)
         status = ckpt__scan_note(
             c->job, "scan-bytes", c->span->label, "look at it by hand, and do not load it",
@@ -529,6 +528,6 @@ ckpt_status ckpt__scan_skim(ckpt__scan_job *job, const ckpt__scan_span *span, ui
     free(window);
     free_context(&c);
     if (job->over && status == CKPT_OK)
-        status = ckpt__scan_limit(job, span->label, "it has more than is looked at");
+        status = ckpt__scan_limit(job, span->label, "it has more than scan reads");
     return status;
 }

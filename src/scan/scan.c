@@ -125,7 +125,7 @@ ckpt_status ckpt__scan_note(ckpt__scan_job *job, const char *code, const char *l
 ckpt_status ckpt__scan_limit(ckpt__scan_job *job, const char *label, const char *what)
 {
     return ckpt__scan_note(job, "scan-limit", label, "look at it by hand, and do not load it",
-                           "a limit that protects against hostile files was met, and the rest was not looked at: %s",
+                           "a limit that protects against hostile files was met, and the rest was not checked: %s",
                            what);
 }
 
@@ -154,7 +154,7 @@ ckpt_status ckpt__scan_add(ckpt__scan_job *job, const char *label, const ckpt__w
     ckpt_danger danger = ckpt__scan_judge(g->module, g->name, &reason);
     if (plain_getattr) {
         danger = CKPT_DANGER_UNKNOWN;
-        reason = "takes attributes of globals, all of which are listed with the dotted names that they come to";
+        reason = "takes attributes of globals; all are listed under their dotted names";
     }
     raise_to(job, danger);
     if (s->count >= CKPT__SCAN_GLOBALS_MAX)
@@ -224,7 +224,7 @@ ckpt_status ckpt__scan_push(ckpt__scan_job *job, ckpt__scan_span span)
     if (!span.label || !span.view)
         status = ckpt__fail_memory(job->err, "scan", 0);
     else if (job->queue_count >= job->queue_max) {
-        status = ckpt__scan_limit(job, span.label, "more parts than are looked at");
+        status = ckpt__scan_limit(job, span.label, "more parts than scan reads");
     } else if (!ckpt__grow(&job->queue, &job->queue_capacity, job->queue_count + 1, sizeof *job->queue)) {
         status = ckpt__fail_memory(job->err, span.label, 0);
     } else {
@@ -255,7 +255,7 @@ static ckpt_status look_at(ckpt__scan_job *job, ckpt__scan_span *span)
     if (span->size > whole - span->at)
         span->size = whole - span->at;
     if (ckpt__scan_view_capped(span->view))
-        status = ckpt__scan_limit(job, span->label, "it inflates to more than is looked at");
+        status = ckpt__scan_limit(job, span->label, "it inflates to more than scan reads");
     size_t n = ckpt__scan_head(job, span, 0, head, sizeof head);
     if (status == CKPT_OK && n == 0 && span->size > 0 && !job->over)
         return ckpt__scan_note(job, "scan-unreadable", span->label, "copy the file and scan it again",
@@ -284,7 +284,7 @@ static ckpt_status work(ckpt__scan_job *job)
     while (status == CKPT_OK && job->queue_count > 0) {
         ckpt__scan_span span = job->queue[--job->queue_count];
         if (job->over)
-            status = ckpt__scan_limit(job, span.label, "more bytes than are looked at");
+            status = ckpt__scan_limit(job, span.label, "more bytes than scan reads");
         else
             status = look_at(job, &span);
         drop_span(job, &span);
@@ -382,7 +382,7 @@ static ckpt_status scan_names(ckpt__scan_job *job, folder *f, char ***pending, s
         uint32_t file;
         ckpt_error why = CKPT_ERROR_INIT;
         if (f->folders[i] && depth_of(f->names[i]) >= FOLDERS_DEEP) {
-            status = ckpt__scan_limit(job, f->names[i], "folders are nested deeper than is looked at");
+            status = ckpt__scan_limit(job, f->names[i], "folders are nested deeper than scan reads");
         } else if (f->folders[i]) {
             if (!ckpt__grow(pending, capacity, *count + 1, sizeof **pending))
                 return ckpt__fail_memory(job->err, f->names[i], 0);

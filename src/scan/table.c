@@ -377,7 +377,7 @@ const ckpt__scan_row ckpt__scan_table[] = {
      "attributes"},
     {H, "omegaconf.dictconfig omegaconf.listconfig omegaconf.base omegaconf.nodes", "A*", "settings"},
     {H, "bitsandbytes.nn.modules bitsandbytes.functional", "Params4bit Int8Params QuantState", "a parameter of bitsandbytes"},
-    {U, "torch.storage", "_load_from_bytes", "unpickles bytes; where they stand in the file they were looked at too"},
+    {U, "torch.storage", "_load_from_bytes", "unpickles bytes; those in the file were checked too"},
     {U, "functools", "partial", "keeps a function with arguments, to be called later; a dangerous one would be listed too"},
     {U, "__main__", "*", "a class or function of the program that saved it, and of the one that loads it"},
     {U, "__torch__",

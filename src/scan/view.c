@@ -197,13 +197,13 @@ ckpt_status ckpt__scan_view_read(ckpt__scan_job *job, ckpt__scan_view *v, uint64
                                  ckpt_error *err)
 {
     if (!spend(job, n))
-        return ckpt__fail(err, CKPT_E_LIMIT, NULL, "more than is looked at");
+        return ckpt__fail(err, CKPT_E_LIMIT, NULL, "more than scan reads");
     if (!v->memory)
         return ckpt__source_read(job->source, v->file, at, dst, n, err);
     uint64_t size = at + n < at ? 0 : ckpt__scan_view_size(job, v, at + n);
     if (size < at + n || at + n < at)
         return ckpt__fail(err, v->capped ? CKPT_E_LIMIT : CKPT_E_DAMAGED, NULL,
-                          v->capped ? "inflates to more than is looked at" : "ends before");
+                          v->capped ? "inflates to more than scan reads" : "ends before");
     if (n)
         memcpy(dst, v->bytes.data + at, n);
     return CKPT_OK;

@@ -21,8 +21,8 @@ static ckpt_status measure(void *ctx, uint64_t *size, ckpt_error *err)
 {
     const array *a = ctx;
     if (!ckpt__mul(*a->count, a->item, size))
-        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL, "its count is %zu: that many elements of %zu bytes are no array",
-                          *a->count, a->item);
+        return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
+                          "its count is %zu: that many elements of %zu bytes are not an array", *a->count, a->item);
     if (*size && !elements(a))
         return ckpt__fail(err, CKPT_E_ARGUMENT, NULL,
                           "its pointer is NULL, and its count is %zu; 0 is expected with NULL", *a->count);
@@ -43,7 +43,7 @@ static ckpt_status check(void *ctx, size_t size, ckpt_error *err)
     if (size % a->item == 0)
         return CKPT_OK;
     return ckpt__fail(err, CKPT_E_MISMATCH, NULL,
-                      "it has %zu bytes in the checkpoint, which are no whole elements of %zu bytes", size, a->item);
+                      "it has %zu bytes in the checkpoint, which are not whole elements of %zu bytes", size, a->item);
 }
 
 static ckpt_status take(void *ctx, const void *from, size_t size, ckpt_error *err)

@@ -314,7 +314,7 @@ int __wrap_close(int fd)
     return fails(F_close) ? -1 : rc;
 }
 
-/* It fails only for what is no directory stream. */
+/* It fails only for what is not a directory stream. */
 int __wrap_closedir(DIR *d)
 {
     return __real_closedir(d);

@@ -25,7 +25,7 @@ try:
 except ImportError as e:
     skip(e)
 
-# Files of a checkpoint directory that are no tensors and no pickles: read where they say something, else left alone.
+# Files of a checkpoint directory that are not tensors and no pickles: read where they say something, else left alone.
 TEXT = (".json", ".md", ".txt")
 
 

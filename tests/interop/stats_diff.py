@@ -257,7 +257,7 @@ def check_one_change(inspect):
     changed("a number that became a string", lambda new: new.update(step="2"), "step", ["kind"], in_scalars=True)
     changed("a value that went", lambda new: new.pop("note"), "note", [], "removed", in_scalars=True)
     changed("a value that came", lambda new: new["rates"].append(0.3), "rates.2", [], "added", in_scalars=True)
-    changed("a step that is no tensor", lambda new: new["optimizer"]["state"][0].update(step=2), "optimizer.state.0.step", ["kind"], in_scalars=True)
+    changed("a step that is not a tensor", lambda new: new["optimizer"]["state"][0].update(step=2), "optimizer.state.0.step", ["kind"], in_scalars=True)
     changed("only what is chosen", lambda new: (bump(new), new.update(step=3)), "model.b.weight", ["value"], options=("--tensor", "*.weight"))
 
 

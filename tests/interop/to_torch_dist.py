@@ -134,7 +134,7 @@ def codes(doc):
 
 
 def same_tensors(what, a, b):
-    """diff finds the values of two directories the same; of the tensors, and of what is no tensor."""
+    """diff finds the values of two directories the same; of the tensors, and of what is not a tensor."""
     done = checks.run(INSPECT, "diff", a, b)
     check(f"{what}: diff finds them the same", done.returncode == 0, done.stdout[-600:] + done.stderr)
 

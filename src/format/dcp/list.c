@@ -167,11 +167,11 @@ static ckpt_status add_record(parser *p, const ckpt__pickle_node *index, const c
     const ckpt__pickle_node *sizes = is_none(offset) ? NULL : sizes_of(offset);
     int64_t lo[CKPT__DCP_DIMS] = {0};
     if (!is_a(index, "MetadataIndex") || !name || name->kind != CKPT__P_STR || (!is_none(offset) && !sizes))
-        return wrong(p, index, "storage_data has a key that is no MetadataIndex of a name and an offset");
+        return wrong(p, index, "storage_data has a key that is not a MetadataIndex of a name and an offset");
     if (!is_a(info, "_StorageInfo"))
         return wrong(p, info, "storage_data has a value that is no _StorageInfo");
     if (ckpt__torch_length(sizes) > CKPT__DCP_DIMS || !put_sizes(sizes, lo))
-        return wrong(p, index, "an offset that is no list of at most 64 numbers");
+        return wrong(p, index, "an offset that is not a list of at most 64 numbers");
     make_key(p, name->u.text, sizes ? lo : NULL, ckpt__torch_length(sizes));
     char *key = p->key.failed ? NULL : ckpt__arena_copy(p->nodes, p->key.data, p->key.size);
     int put = key ? ckpt__hash_put(p->records, key, p->key.size, (size_t)info, NULL) : -1;
@@ -183,7 +183,7 @@ static ckpt_status add_record(parser *p, const ckpt__pickle_node *index, const c
 static ckpt_status read_records(parser *p, const ckpt__pickle_node *data)
 {
     if (!data || data->kind != CKPT__P_DICT)
-        return wrong(p, data, "storage_data is no dict: another storage than torch's own wrote it");
+        return wrong(p, data, "storage_data is not a dict: another storage than torch's own wrote it");
     ckpt_status status = CKPT_OK;
     for (uint32_t i = 0; status == CKPT_OK && i + 1 < data->u.list.count; i += 2)
         status = add_record(p, data->u.list.items[i], data->u.list.items[i + 1]);
@@ -285,7 +285,7 @@ static ckpt_status read_chunk(parser *p, size_t number, const ckpt__pickle_node 
     int64_t box[2 * CKPT__DCP_DIMS] = {0};
     if (!is_a(node, "ChunkStorageMetadata") || !lo || !size || ckpt__torch_length(lo) != n ||
         ckpt__torch_length(size) != n || !put_sizes(lo, box) || !put_sizes(size, box + n))
-        return wrong(p, node, "a chunk that is no box of its tensor");
+        return wrong(p, node, "a chunk that is not a box of its tensor");
     if (is_empty(box + n, n)) /* a rank that has nothing of it */
         return CKPT_OK;
     make_key(p, item->name, box, n);
@@ -401,12 +401,12 @@ static ckpt_status read_tensor(parser *p, const ckpt__pickle_node *key, const ck
 static ckpt_status read_items(parser *p, const ckpt__pickle_node *all)
 {
     if (!all || all->kind != CKPT__P_DICT)
-        return wrong(p, all, "state_dict_metadata is no dict");
+        return wrong(p, all, "state_dict_metadata is not a dict");
     ckpt_status status = CKPT_OK;
     for (uint32_t i = 0; status == CKPT_OK && i + 1 < all->u.list.count; i += 2) {
         const ckpt__pickle_node *key = all->u.list.items[i], *of = all->u.list.items[i + 1];
         if (key->kind != CKPT__P_STR)
-            status = wrong(p, key, "a key of the state dict that is no str");
+            status = wrong(p, key, "a key of the state dict that is not a str");
         else if (is_a(of, "TensorStorageMetadata"))
             status = read_tensor(p, key, of);
         else if (is_a(of, "BytesStorageMetadata"))
@@ -476,7 +476,7 @@ static ckpt_status read_whole(parser *p, ckpt_str name, const ckpt__pickle_node 
     if (!shape || !copy.data || !ckpt__grow(&w->items, &w->capacity, w->count + 1, sizeof *w->items))
         return no_memory(p);
     if (n > CKPT__DCP_DIMS || !put_sizes(sizes, shape))
-        return wrong(p, sizes, "a whole shape that is no list of at most 64 sizes");
+        return wrong(p, sizes, "a whole shape that is not a list of at most 64 sizes");
     w->items[w->count++] = (ckpt__dcp_whole){copy, shape, (uint32_t)n};
     return CKPT_OK;
 }

@@ -134,7 +134,8 @@ static ckpt_status read_model(ckpt__ds *d, const ckpt__ds_tag *tag, ckpt_error *
     else if (status < 0 && err)
         *err = why;
     if (status == CKPT_OK && d->model.root->kind != CKPT_V_DICT)
-        status = ckpt__fail(err, CKPT_E_FORMAT, name, "it is no dict, where a model's file of DeepSpeed is expected");
+        status =
+            ckpt__fail(err, CKPT_E_FORMAT, name, "it is not a dict, where a model's file of DeepSpeed is expected");
     d->model.there = status == CKPT_OK;
     return status;
 }
@@ -379,8 +380,7 @@ const ckpt__format ckpt__format_deepspeed = {
     .canonical = true,
     .own_loader = true,
     .no_python =
-        "engine.load_checkpoint(DIR) reads this, with as many ranks as saved it, and no function that reads a file. "
-        "ckpt-migrate --to torch makes a file of the whole model and optimizer, for which there is a resume in Python; "
+        "engine.load_checkpoint(DIR) reads this, with as many ranks as saved it. No function that reads a file does. ckpt-migrate --to torch makes a file of the whole model and optimizer, for which there is a resume in Python; "
         "in C there is one for this",
     .joins_files = true,
     .owns = owns,
@@ -402,8 +402,7 @@ const ckpt__format ckpt__format_universal = {
     .canonical = true,
     .own_loader = true,
     .no_python =
-        "engine.load_checkpoint(DIR) reads this, with \"checkpoint\": {\"load_universal\": true} in its configuration, and no "
-        "function that reads a file. ckpt-migrate --to torch makes a file of the whole model and optimizer, for which there "
+        "engine.load_checkpoint(DIR) reads this, with \"checkpoint\": {\"load_universal\": true} in its configuration. No function that reads a file does. ckpt-migrate --to torch makes a file of the whole model and optimizer, for which there "
         "is a resume in Python; in C there is one for this",
     .joins_files = true,
     .owns = owns,

@@ -167,7 +167,7 @@ static ckpt_status lay_out_shares(ckpt__ds *d, ckpt_error *err)
         while (flat < d->flat_count && (!length_of(d, masters, flat, &length) || (at == length && share))) {
             if (!length_of(d, masters, flat, &length))
                 return ckpt__fail(err, CKPT_E_FORMAT, d->optims[d->first_rank].name,
-                                  "its flat masters %zu are no tensor of one dimension", flat);
+                                  "its flat masters %zu are not a tensor of one dimension", flat);
             at = 0;
             flat++;
         }

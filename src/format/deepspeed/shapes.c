@@ -34,7 +34,8 @@ static ckpt_status add_param(ckpt__ds *d, const ckpt_entry *e, size_t group, ckp
     char shown[300];
     ckpt__ds_param p = {.group = group};
     if (e->key->kind != CKPT_V_STR)
-        return ckpt__fail(err, CKPT_E_FORMAT, d->model.name, "param_shapes has a key that is no name of a parameter");
+        return ckpt__fail(err, CKPT_E_FORMAT, d->model.name,
+                          "param_shapes has a key that is not a name of a parameter");
     p.name = e->key->text;
     ckpt_status status = ckpt__ds_shape(d, e->value, p.name, &p.shape, &p.ndim, err);
     if (status < 0)
@@ -70,7 +71,7 @@ ckpt_status ckpt__ds_shapes(ckpt__ds *d, const ckpt_value *model, ckpt_error *er
     for (size_t g = 0; status == CKPT_OK && g < d->group_count; g++) {
         const ckpt_value *group = one ? shapes : shapes->items[g];
         if (group->kind != CKPT_V_DICT)
-            return ckpt__fail(err, CKPT_E_FORMAT, d->model.name, "group %zu of param_shapes is no dict", g);
+            return ckpt__fail(err, CKPT_E_FORMAT, d->model.name, "group %zu of param_shapes is not a dict", g);
         for (size_t i = 0; status == CKPT_OK && i < group->entry_count; i++)
             status = add_param(d, &group->entries[i], g, err);
     }

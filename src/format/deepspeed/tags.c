@@ -179,12 +179,12 @@ static ckpt_status say_others(ckpt__ds *d, const top *t, const char *taken, bool
             continue;
         bool later = named && ckpt__ds_step_of(t->folders[i]) > ckpt__ds_step_of(taken) &&
                      ckpt__ds_step_of(taken) >= 0 && strstr(t->folders[i], "universal") == NULL;
-        status =
-            later ? say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "to look at it, give the folder itself",
-                        "%.*s is later than %.*s, which latest names, and is passed over: DeepSpeed writes latest last",
-                        t->folders[i], taken, err)
-                  : say(d, CKPT_SEVERITY_NOTE, "file-ignored", "to look at it, give the folder itself",
-                        "%.*s is another checkpoint; %.*s is read", t->folders[i], taken, err);
+        status = later
+                     ? say(d, CKPT_SEVERITY_WARNING, "incomplete-step", "to look at it, give the folder itself",
+                           "%.*s is later than %.*s, which latest names, and is skipped: DeepSpeed writes latest last",
+                           t->folders[i], taken, err)
+                     : say(d, CKPT_SEVERITY_NOTE, "file-ignored", "to look at it, give the folder itself",
+                           "%.*s is another checkpoint; %.*s is read", t->folders[i], taken, err);
     }
     return status;
 }
@@ -237,7 +237,7 @@ static ckpt_status say_passed(ckpt__ds *d, const top *t, size_t best, ckpt_error
     for (size_t i = best + 1; status == CKPT_OK && i < t->count; i++)
         status = say(d, CKPT_SEVERITY_WARNING, "incomplete-step",
                      "give the folder itself: ckpt-inspect verify says what it lacks",
-                     "%.*s is later than %.*s, which is read, and is not whole: it is passed over", t->folders[i],
+                     "%.*s is later than %.*s, which is read, and is not whole: it is skipped", t->folders[i],
                      t->folders[best], err);
     return status;
 }

@@ -178,9 +178,9 @@ static ckpt_status note_others(ckpt__ds *d, ckpt_error *err)
         if (ckpt__hash_get(d->by_name, n.files[i], strlen(n.files[i]), NULL))
             continue;
         if (!file.data ||
-            !ckpt__report_add(x->findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, NULL,
-                              "it is not read: param_shapes has no parameter of the name. What is tied to a parameter, "
-                              "and a buffer, is in the model's file") ||
+            !ckpt__report_add(
+                x->findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, NULL,
+                "it is not read: param_shapes has no parameter of the name. Tied parameters and buffers are in the model's file") ||
             !ckpt__report_detail(x->findings, file.data, NULL, NULL, 0))
             status = ckpt__ds_no_memory(err);
     }

@@ -168,7 +168,7 @@ ckpt_status ckpt__ds_weights(ckpt__ds *d, ckpt_error *err)
     if (!module || module->kind != CKPT_V_DICT)
         return ckpt__fail(
             err, CKPT_E_UNSUPPORTED, d->model.name,
-            "its module is no dict of tensors, as where a pipeline keeps each layer in a file of its own: that is "
+            "its module is not a dict of tensors, as where a pipeline keeps each layer in a file of its own: that is "
             "not read");
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < module->entry_count; i++)

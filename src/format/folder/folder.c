@@ -252,7 +252,7 @@ static ckpt_status note_ignored(const ckpt__member *m, ckpt_report *findings, ck
     if (ckpt__report_add(
             findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "to look at it, give the file itself", "%s",
             known ? "it is not read: another file of the directory holds the same model"
-                  : "it is not read: it has the suffix of a checkpoint, but is no part of this one by its name") &&
+                  : "it is not read: it has the suffix of a checkpoint, but is not a part of this one by its name") &&
         ckpt__report_detail(findings, m->name, NULL, NULL, 0))
         return CKPT_OK;
     return ckpt__fail_memory(err, "findings", 0);

@@ -133,9 +133,9 @@ void ckpt__foreign_decide(ckpt__folder *f)
     snprintf(sign, sizeof sign, "%s", names[row->all[0] - 1]);
     for (char *p = sign; *p; p++)
         *p = *p == '#' ? 'N' : *p;
-    int n =
-        snprintf(f->why, sizeof f->why, "this is %s, which this version does not read (it has %s). What reads it: %s",
-                 row->what, sign, row->how);
+    int n = snprintf(f->why, sizeof f->why,
+                     "this is %s, which this version does not read (it has %s). Programs that read it: %s", row->what,
+                     sign, row->how);
     if (others.size && !others.failed && n > 0 && (size_t)n < sizeof f->why)
         snprintf(f->why + n, sizeof f->why - (size_t)n, ". Files of it that are read one by one: %s", others.data);
     ckpt__buf_free(&others);

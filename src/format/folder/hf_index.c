@@ -112,7 +112,8 @@ ckpt_status ckpt__hf_parse_index(ckpt__hf *s, const char *text, size_t size, ckp
     if (status == CKPT_OK)
         status = ckpt__json_expect(j, CKPT__JSON_END, err);
     if (status == CKPT_OK && !seen)
-        status = ckpt__fail(err, CKPT_E_FORMAT, s->label, "it has no member 'weight_map', so it is no index of shards");
+        status =
+            ckpt__fail(err, CKPT_E_FORMAT, s->label, "it has no member 'weight_map', so it is not an index of shards");
     ckpt__buf_free(&scratch);
     free(j);
     return status;

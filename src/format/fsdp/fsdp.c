@@ -341,7 +341,7 @@ static ckpt_status read_others(ckpt__fsdp *f, ckpt__folder *folder, ckpt_error *
         else if (!ckpt__fsdp_name_of(m->name, &rank) && m->part != CKPT__PART_CONFIG &&
                  (!ckpt__report_add(f->index->findings, CKPT_SEVERITY_NOTE, "file-ignored", NULL,
                                     "to look at it, give the file itself",
-                                    "it is not read: it is no part of this checkpoint by its name") ||
+                                    "it is not read: it is not a part of this checkpoint by its name") ||
                   !ckpt__report_detail(f->index->findings, m->name, NULL, NULL, 0)))
             status = ckpt__fsdp_no_memory(err);
     }

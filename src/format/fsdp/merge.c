@@ -336,8 +336,7 @@ static ckpt_status keep_apart(const merger *m, const ckpt__place *at, ckpt__entr
             "load it with FSDP on as many ranks, wrapped as it was, and save FSDP.optim_state_dict(model, "
             "optimizer)",
             "the state of the optimizer is what each rank has of flat parameters (FSDP1's "
-            "optimizer.state_dict()): it is under rank_0, rank_1, ..., for which part of which parameter "
-            "it is, is in no file"))
+            "optimizer.state_dict()): it is under rank_0, rank_1, ...; no file says to which part of which parameter it belongs"))
         status = ckpt__fsdp_no_memory(m->err);
     return status;
 }

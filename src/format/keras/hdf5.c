@@ -56,7 +56,7 @@ static ckpt_status check_link(const listing *l, const char *name, H5L_type_t typ
                           text, in, type == H5L_TYPE_EXTERNAL ? "an" : "a", link_kind(type));
     if (n == 0 || n >= NAME_MAX_BYTES || strchr(name, '/') || strcmp(name, ".") == 0)
         return ckpt__fail(l->err, CKPT_E_FORMAT, l->h->in->label, "a link in group '%s' is called '%s'%s", in, text,
-                          n >= NAME_MAX_BYTES ? ", and so on" : ", which is no name of an object");
+                          n >= NAME_MAX_BYTES ? ", and so on" : ", which is not a name of an object");
     return CKPT_OK;
 }
 

@@ -213,7 +213,7 @@ static ckpt_status say_others(ckpt__llmc *r, const folder *f, const step_files *
             continue;
         status = s->step > taken->step
                      ? say(r, CKPT_SEVERITY_WARNING, "incomplete-step", NULL,
-                           "step %lld is not whole, as it has no DONE_%08lld: it is passed over", s->step, s->step, err)
+                           "step %lld is not whole, as it has no DONE_%08lld: it is skipped", s->step, s->step, err)
                      : say(r, CKPT_SEVERITY_NOTE, "file-ignored", NULL, "there is an earlier step, %lld; %lld is read",
                            s->step, taken->step, err);
     }

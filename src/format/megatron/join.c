@@ -311,7 +311,7 @@ static ckpt_status check_shape(const joining *j, size_t part, ckpt_error *err)
     char name[300];
     if (!t->whole || ckpt_dtype_size(t->info.dtype) == 0)
         return ckpt__fail(err, CKPT_E_UNSUPPORTED, ckpt__escape(name, sizeof name, j->of->name.data, j->of->name.size),
-                          "a rank's part of it is no dense tensor with elements of whole bytes");
+                          "a rank's part of it is not a dense tensor with elements of whole bytes");
     if (t->info.dtype != j->one->dtype || !ckpt__same_shape(t->info.shape, t->info.ndim, j->one->shape, j->one->ndim))
         return misfit(j, &t->info, "where equal ones are expected", err);
     if (j->of->cut.dim >= (int)t->info.ndim)

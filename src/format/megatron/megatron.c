@@ -212,7 +212,7 @@ static ckpt_status say_others(choice *c, const ckpt__meg_place *place, ckpt_erro
         const int64_t step = c->names.steps[i];
         if (place->iteration >= 0 && step > place->iteration)
             ok = ckpt__report_add(c->findings, CKPT_SEVERITY_WARNING, "incomplete-step", NULL, NULL,
-                                  "step %lld is not whole, as %s names step %lld: it is passed over", (long long)step,
+                                  "step %lld is not whole, as %s names step %lld: it is skipped", (long long)step,
                                   TRACKER, (long long)place->iteration);
         else if (step != place->iteration) {
             earlier++;
@@ -336,7 +336,7 @@ ckpt_status ckpt__meg_note_vocabulary(ckpt__index *x, const ckpt_value *args, ck
     bool ok = ckpt__report_add(
         x->findings, CKPT_SEVERITY_NOTE, "vocabulary-padded", ckpt__escape(name, sizeof name, own->data, own->size),
         "a program with the true size takes the first rows",
-        "the vocabulary has %lld rows, of which the arguments count %lld as true: the others are padding, and are kept "
+        "the vocabulary has %lld rows, and the arguments count %lld as true: the others are padding, and are kept "
         "(%zu such parameters)",
         (long long)padded, (long long)true_size, count);
     return ok ? CKPT_OK : ckpt__meg_no_memory(err);

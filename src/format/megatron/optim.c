@@ -174,11 +174,11 @@ static const ckpt_tensor_info *tensor_of(const ckpt__meg *m, const ckpt_value *v
 static bool check_state(ckpt__meg *m, const ckpt__meg_rank *r, const ckpt_value *state, const ckpt_tensor_info *param)
 {
     if (state->kind != CKPT_V_DICT || state->entry_count > MOST_KEYS)
-        return refuse(m, r, "the state of a parameter is no dict of some keys");
+        return refuse(m, r, "the state of a parameter is not a dict of some keys");
     for (size_t i = 0; i < state->entry_count; i++) {
         const ckpt_tensor_info *t = tensor_of(m, state->entries[i].value);
         if (state->entries[i].key->kind != CKPT_V_STR)
-            return refuse(m, r, "the state of a parameter has a key that is no text");
+            return refuse(m, r, "the state of a parameter has a key that is not text");
         if (t && t->ndim > 0 && !ckpt__same_shape(t->shape, t->ndim, param->shape, param->ndim))
             return refuse(m, r, "a state has another shape than the parameter that has its place in the model's order");
     }

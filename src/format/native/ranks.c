@@ -65,10 +65,11 @@ static ckpt_status read_manifest(const ranks *r, share *one, ckpt__arena *arena,
     if (status < 0) {
         if (err)
             *err = why;
-        return why.sys_errno == ENOENT ? ckpt__fail(err, CKPT_E_MISMATCH, path,
-                                                    "it holds no checkpoint.json, as the others do: it is no "
-                                                    "rank's part of this checkpoint")
-                                       : status;
+        return why.sys_errno == ENOENT
+                   ? ckpt__fail(
+                         err, CKPT_E_MISMATCH, path,
+                         "it holds no checkpoint.json, as the other ranks' directories do, and is not a part of this checkpoint")
+                   : status;
     }
     status = ckpt__source_slurp(s, file, MANIFEST_BYTES, &text, err);
     if (status == CKPT_OK)

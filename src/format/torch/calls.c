@@ -395,7 +395,7 @@ bool ckpt__torch_no_parameter(ckpt__torch *t, const ckpt__pickle_node *object)
     if (!parameter || o->call != CKPT__P_REDUCE || !first || first->kind == CKPT__P_OBJECT ||
         first->kind == CKPT__P_PERSISTENT || first->kind == CKPT__P_NONE)
         return false;
-    (void)ckpt__torch_refuses(t, "TypeError: a parameter of %s, which is no tensor", python_type(first));
+    (void)ckpt__torch_refuses(t, "TypeError: a parameter of %s, which is not a tensor", python_type(first));
     return true;
 }
 

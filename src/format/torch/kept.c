@@ -27,7 +27,7 @@ ckpt_status ckpt__torch_kept_place(ckpt__torch *t, const ckpt__pickle_node *p, c
     bool bare;
     size_t n;
     if (!parse_key(id->key, &bare, t->kept->tensor_count, &n))
-        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "its key is no number of a record");
+        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "its key is not the number of a record");
     const ckpt__tensor *tensor = &t->kept->tensors[n];
     if (!tensor->whole)
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "record %zu has no bytes of its own", n);

@@ -276,8 +276,7 @@ static ckpt_status read_pickle(ckpt__torch *t, ckpt_error *err)
         ckpt__str_is(t->pickle.root->u.text, "119547037146038801333356"))
         return ckpt__fail(
             err, CKPT_E_FORMAT, t->label,
-            "the magic number of PyTorch's format before 1.6, pickled by other opcodes than torch.save writes: torch reads "
-            "a checkpoint behind it, any other program one number");
+            "the magic number of PyTorch's format before 1.6, pickled by other opcodes than torch.save writes: torch reads a checkpoint behind it, other programs read a single number");
     if (status == CKPT_OK)
         status = ckpt__torch_check_late(t, err);
     if (status == CKPT_OK)

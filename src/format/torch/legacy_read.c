@@ -303,7 +303,7 @@ static ckpt_status read_storages(ckpt__torch *t, ckpt_error *err)
     if (status == CKPT_OK)
         note_strange(t, &keys);
     if (status == CKPT_OK && keys.root->kind != CKPT__P_LIST)
-        status = ckpt__torch_fail(t, CKPT_E_FORMAT, keys.root, err, "the list of storages is no list");
+        status = ckpt__torch_fail(t, CKPT_E_FORMAT, keys.root, err, "the list of storages is not a list");
     for (size_t i = 0; status == CKPT_OK && i < keys.root->u.list.count; i++) {
         root *r = NULL;
         status = find_root(t, keys.root->u.list.items[i], &r, err);

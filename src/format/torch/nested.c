@@ -32,7 +32,7 @@ bool ckpt__torch_is_nested(const ckpt__pickle_node *node)
 static ckpt_status not_a_storage(ckpt__torch *t, const ckpt__pickle_node *node, ckpt_error *err)
 {
     return ckpt__torch_fail(t, CKPT_E_UNSUPPORTED, node, err,
-                            "a storage whose bytes are no file of PyTorch's format before 1.6 with a storage in it");
+                            "a storage whose bytes are not a file of PyTorch's format before 1.6 with a storage in it");
 }
 
 /* ---- elements in a list */

@@ -144,8 +144,7 @@ ckpt_status ckpt__torch_note_script(ckpt__torch *t, ckpt_error *err)
         ok = ckpt__report_add(
             t->index->findings, CKPT_SEVERITY_NOTE, "constants-of-code", NULL,
             "torch.jit.load(FILE).code_with_constants[1].const_mapping holds those of forward",
-            "tensors that are constants of the program's code (the records constants/*): %zu. They are no "
-            "part of its state and are not listed",
+            "tensors that are constants of the program's code (the records constants/*): %zu. They do not belong to its state and are not listed",
             constants);
     if (ok && extra)
         ok = ckpt__report_add(t->index->findings, CKPT_SEVERITY_NOTE, "extra-files", NULL,

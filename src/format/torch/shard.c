@@ -223,7 +223,7 @@ static bool local_of(ckpt__torch *t, const node *n, ckpt__local *out, const char
     ckpt__torch_tensor *tensor = NULL;
     *out = (ckpt__local){0};
     if (!ckpt__torch_is_tensor(n)) {
-        *why = "the rank's own part is no tensor";
+        *why = "the rank's own part is not a tensor";
         return true;
     }
     ckpt_status status = ckpt__torch_tensor_of(t, n, &tensor, NULL);
@@ -231,7 +231,7 @@ static bool local_of(ckpt__torch *t, const node *n, ckpt__local *out, const char
         return false;
     const ckpt__torch_spec *s = status == CKPT_OK ? tensor->spec : NULL;
     if (!s || !s->has_storage || !s->strides || !s->shape || s->part_count || s->conj || s->neg) {
-        *why = "the rank's own part is no dense tensor";
+        *why = "the rank's own part is not a dense tensor";
         return true;
     }
     ckpt__storage *storage = &t->index->storages[s->storage];

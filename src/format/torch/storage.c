@@ -58,7 +58,7 @@ ckpt_status ckpt__torch_parse_id(const ckpt__torch *t, const ckpt__pickle_node *
                                 named ? out->storage_class->u.global->name.data : "not a class");
     }
     if (!get_text(key, &out->key) || (location->kind != CKPT__P_NONE && !get_text(location, &out->location)))
-        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a persistent id whose key or location is no str");
+        return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err, "a persistent id whose key or location is not a str");
     if (!get_count(ckpt__torch_item(id, 4), &out->numel))
         return ckpt__torch_fail(t, CKPT_E_FORMAT, p, err,
                                 "a storage of a negative number of elements, or of more than 2^63");
@@ -288,7 +288,7 @@ ckpt_status ckpt__torch_storage_of(ckpt__torch *t, const ckpt__pickle_node *node
     if (ckpt__torch_is_nested(node))
         return nested_storage(t, node, number, err);
     if (!node || node->kind != CKPT__P_PERSISTENT)
-        return ckpt__torch_fail(t, CKPT_E_FORMAT, node, err, "a tensor whose storage is no persistent id");
+        return ckpt__torch_fail(t, CKPT_E_FORMAT, node, err, "a tensor whose storage is not a persistent id");
     return persistent_storage(t, node, number, err);
 }
 

@@ -35,7 +35,7 @@ static ckpt_status get_int(const call *c, size_t i, int64_t *out)
 {
     const ckpt__pickle_node *n = arg(c, i);
     if (!n || n->kind != CKPT__P_INT)
-        return bad(c, "whose offset is no int of 64 bits");
+        return bad(c, "whose offset is not an int of 64 bits");
     *out = n->u.integer;
     return CKPT_OK;
 }
@@ -53,7 +53,7 @@ static ckpt_status get_ints(const call *c, const ckpt__pickle_node *n, const int
     if (n && n->kind == CKPT__P_OBJECT && ckpt__pickle_is_global(n->u.object->callable, "torch", "Size"))
         n = ckpt__torch_item(n->u.object->args, 0);
     if (!n || (n->kind != CKPT__P_TUPLE && n->kind != CKPT__P_LIST))
-        return bad(c, "whose size or stride is no tuple");
+        return bad(c, "whose size or stride is not a tuple");
     *count = ckpt__torch_length(n);
     int64_t *values = ckpt__arena_array(c->t->arena, *count + 1, sizeof *values);
     if (!values)
@@ -148,7 +148,7 @@ static ckpt_status add_parts(const call *c, spec *out, const ckpt__torch_part *p
 static ckpt_status part_of(const call *c, ckpt_str name, const ckpt__pickle_node *node, ckpt__torch_part *out)
 {
     if (!ckpt__torch_is_tensor(node))
-        return bad(c, "with a part that is no tensor");
+        return bad(c, "with a part that is not a tensor");
     ckpt__torch_tensor *v = (ckpt__torch_tensor *)(void *)ckpt__torch_value_of(c->t, node);
     if (!v)
         return ckpt__torch_no_memory(c->t, c->err);

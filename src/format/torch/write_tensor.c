@@ -514,7 +514,7 @@ static ckpt__out *put_new(tensor *x)
 
 static ckpt_status put_without_origin(tensor *x, ckpt__out *to)
 {
-    const char *why = x->t ? unfit(x->t) : "it is no tensor of this checkpoint";
+    const char *why = x->t ? unfit(x->t) : "it is not a tensor of this checkpoint";
     if (why) {
         to->kind = CKPT__P_NONE;
         return ckpt__torch_put_lost(x->w, x->number, "%s (%s): None stands in its place", why,

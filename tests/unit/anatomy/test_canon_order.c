@@ -489,7 +489,7 @@ START_TEST(a_rule_for_no_optimizer)
     put(&r, "model", small_model(""));
     ck_assert_int_eq(ckpt_map_parse_yaml(rules, sizeof rules - 1, "m", &map, &err), CKPT_OK);
     hints.map = map;
-    failed(done(&r), "this is no optimizer's state_dict");
+    failed(done(&r), "this is not an optimizer's state_dict");
     hints.map = NULL;
     ckpt_map_free(map);
 }

@@ -182,7 +182,7 @@ START_TEST(a_known_model_has_a_known_order)
     put(&root, "config.json", done(&config));
     put(&root, "model.safetensors", model_of(params, 8));
     put(&root, "optimizer.pt", optimizer_of(&s, group(0, 5, 0.1, NULL), group(5, 3, 0, NULL)));
-    failed(done(&root), "more than one order fits"); /* a file of such keys is no directory */
+    failed(done(&root), "more than one order fits"); /* a file of such keys is not a directory */
     ix->kind = "directory";
     ix->format = "hf-trainer";
     build(done(&root));

@@ -168,7 +168,7 @@ START_TEST(heads_and_tails)
     ck_assert(ckpt__str_last(none).data == NULL && ckpt__str_last(none).size == 0);
     ck_assert(ckpt__begins("a.json", "a.") && !ckpt__begins("a", "a.") && ckpt__ends("a.json", ".json") &&
               !ckpt__ends("json", ".json"));
-    name.size = 2; /* what follows the size is no part of the string */
+    name.size = 2; /* what follows the size is not a part of the string */
     ck_assert(!ckpt__str_begins(name, "fc.") && ckpt__str_ends(name, "c"));
 }
 END_TEST

@@ -432,7 +432,7 @@ START_TEST(an_archive_behind_a_part_of_one)
         ck_assert_uint_eq(start_of(&two), cut);
         ck_assert(!two);
         if (cut >= 4)
-            refused(CKPT_E_DAMAGED, "the bytes before it are no whole archive");
+            refused(CKPT_E_DAMAGED, "the bytes before it are not a whole archive");
         else
             refused(CKPT_E_FORMAT, "not a zip");
     }

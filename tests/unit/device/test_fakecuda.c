@@ -173,7 +173,7 @@ static void lazy(const void *arg)
     unsigned char *host = pinned_bytes(64), *back = pinned_bytes(64);
     CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
     const unsigned char *inside = CU(fakecuda_peek)(p);
-    REQUIRE(inside[0] == 0xff); /* fresh memory is no number */
+    REQUIRE(inside[0] == 0xff); /* fresh memory is not a number */
     OK(CU(cuMemcpyHtoDAsync_v2)(p, host, 64, s));
     REQUIRE(inside[0] == 0xff);
     host[0] = 9; /* too early: the copy takes this */

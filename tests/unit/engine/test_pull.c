@@ -267,7 +267,7 @@ static void read_case(uint64_t seed)
     ckpt__index_free(target->index);
 }
 
-/* A piece that is missing, or there twice, is no tensor: nothing is read of it. */
+/* A piece that is missing, or there twice, is not a tensor: nothing is read of it. */
 static void refuse_case(uint64_t seed)
 {
     static made tensors[TENSORS];

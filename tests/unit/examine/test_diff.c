@@ -217,7 +217,7 @@ START_TEST(prefixes)
 }
 END_TEST
 
-/* A second name of a storage is no tensor that is missing; a view of another part of it is. */
+/* A second name of a storage is not a tensor that is missing; a view of another part of it is. */
 START_TEST(second_names)
 {
     const float whole[] = {0, 1, 2, 3, 4, 5};

@@ -516,7 +516,7 @@ START_TEST(legacy_files)
     cut.data[data10 - 8] ^= 1;
     must_salvage(&cut);
     ck_assert(extent_of("10")->missing && !extent_of("31")->missing && !extent_of("2")->missing);
-    cut = file; /* the list of keys is no list: told from the end of the file */
+    cut = file; /* the list of keys is not a list: told from the end of the file */
     memset(cut.data + object_end, 'x', 6);
     ck_assert_int_lt(read_bytes(cut.data, cut.size, false), 0);
     must_salvage(&cut);

@@ -391,7 +391,7 @@ static const ckpt_value *value_at(const char *path)
     return v;
 }
 
-/* One of torch, which is no part of anything: each tensor once, and the arguments of one rank. Of groups that name no parameters one is
+/* One of torch, which is not a part of anything: each tensor once, and the arguments of one rank. Of groups that name no parameters one is
  * made with what they have in common; the others' settings are kept beside it. */
 START_TEST(it_becomes_a_file_of_torch)
 {

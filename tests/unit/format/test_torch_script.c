@@ -392,7 +392,7 @@ START_TEST(refused_by_name)
 }
 END_TEST
 
-/* Cut anywhere, data.pkl is no pickle, and that is what is said. */
+/* Cut anywhere, data.pkl is not a pickle, and that is what is said. */
 START_TEST(every_truncation)
 {
     begin();

@@ -234,15 +234,15 @@ END_TEST
 static const struct bad {
     const char *mesh, *says;
 } bad_meshes[] = {
-    {"", "'' is no axis"},
-    {"dp", "'dp' is no axis: name=size is expected"},
-    {"dp=2,", "'' is no axis"},
-    {"dp=x", "'dp=x' is no axis"},
+    {"", "'' is not an axis"},
+    {"dp", "'dp' is not an axis: name=size is expected"},
+    {"dp=2,", "'' is not an axis"},
+    {"dp=x", "'dp=x' is not an axis"},
     {"dp=2,dp=2", "the axis 'dp' stands twice"},
     {"dp=0", "the axis 'dp' has the size 0"},
     {"dp=-2", "the axis 'dp' has the size -2"},
-    {"2=2", "'2' is no name of an axis"},
-    {"=2", "'' is no name of an axis"},
+    {"2=2", "'2' is not a name of an axis"},
+    {"=2", "'' is not a name of an axis"},
     {"a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1", "at most 8 axes"},
     {"a=256,b=257", "at most 65536 ranks"},
     {"a=9223372036854775807,b=9223372036854775807", "at most 65536 ranks"},
@@ -265,7 +265,7 @@ static const struct bad_cut {
 } bad_cuts[] = {
     {{{.axis = 1, .dim = 1, .groups = 1}}, 1, "tp cuts dimension 1, and the tensor has 1"},
     {{{.axis = 1, .groups = 1}, {.axis = 1, .groups = 1}}, 2, "an axis cuts a tensor once"},
-    {{{.axis = 1, .groups = 1, .as = CKPT__CUT_AS_EVEN}}, 1, "its 5 elements are no multiple of 2"},
+    {{{.axis = 1, .groups = 1, .as = CKPT__CUT_AS_EVEN}}, 1, "its 5 elements are not a multiple of 2"},
     {{{.axis = 1, .groups = 1, .as = CKPT__CUT_AS_WIDTHS, .widths = three}}, 1, "its widths come to 3: there are 5"},
     {{{.axis = 1, .groups = 1, .as = CKPT__CUT_AS_WIDTHS, .widths = huge}}, 1, "its widths are more than 5"},
     {{{.axis = 1, .groups = 1, .as = CKPT__CUT_AS_WIDTHS, .widths = below}}, 1, "its widths"},

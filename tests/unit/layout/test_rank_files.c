@@ -93,7 +93,7 @@ static const struct wrong {
 } wrongs[] = {
     {HEAD "    files: \"x_<dp\"\n", {"line 6, column 12: 'x_<dp', character 3: there is no > for this <"}},
     {HEAD "    files: \"x_dp>\"\n", {"line 6, column 12: 'x_dp>', character 5: there is no < for this >"}},
-    {HEAD "    files: \"x_<ep>\"\n", {"character 3: it is no axis of the mesh, and not 'rank'"}},
+    {HEAD "    files: \"x_<ep>\"\n", {"character 3: it is not an axis of the mesh, and not 'rank'"}},
     {HEAD "    files: \"x_<dp><tp>\"\n", {"character 7: two numbers side by side"}},
     {HEAD "    files: \"x_<dp>1\"\n", {"character 7: a digit follows a number"}},
     {HEAD "    files: \"x_<dp:2>\"\n", {"character 6: a width is 02 to 09"}},

@@ -53,7 +53,7 @@ START_TEST(float4_is_the_same_bytes)
 }
 END_TEST
 
-/* Three values of four bits a row are no whole bytes: torch has no such tensor, and what is said to be lost is not looked for
+/* Three values of four bits a row are not whole bytes: torch has no such tensor, and what is said to be lost is not looked for
  * when the rest is read back. */
 START_TEST(float4_of_half_bytes)
 {

@@ -149,7 +149,7 @@ static const struct {
     {{.no_param_c = true}, 7, "of parameters that the model does not have (c.weight)"},
     {{.momentum_of_c = true}, 7, "the states are not alike"},
     {{.grouped = 2}, 7, "1 parameter that is in no group, which torch would not see: c.weight"},
-    {{0}, (1 << 24) + 1, "step 16777217 is no float32"},
+    {{0}, (1 << 24) + 1, "step 16777217 is not float32"},
 };
 
 START_TEST(lost)

@@ -329,7 +329,7 @@ static const struct wrong {
     {"torch-dist", "dp=2", {NULL}, 0, "--mesh is for a distributed checkpoint of PyTorch"},
     {"universal", "dp=2", {NULL}, 0, "universal is not"},
     {"torch", NULL, {"*=tp:0"}, 0, "--cut is for a distributed checkpoint of PyTorch"},
-    {"dcp", "dp=2,", {NULL}, 0, "--mesh dp=2,: '' is no axis"},
+    {"dcp", "dp=2,", {NULL}, 0, "--mesh dp=2,: '' is not an axis"},
     {"dcp", "dp=2", {NULL}, 3, "--world 3 and --mesh dp=2, which has 2 ranks"},
     {"dcp", NULL, {"*=tp:0"}, 0, "say --mesh, too"},
     {"dcp",
@@ -393,9 +393,9 @@ static const struct wrong_layout {
     {"  mesh: {tp: 2}\n  shard: [{name: x.a, cuts: [{axis: tp, dim: 0, as: [1, 2, 3]}]}]\n", NULL, 0,
      "line 11, column 30: there are 3 widths, and 2 ranks along tp"},
     {"  mesh: {tp: 5}\n  shard: [{name: x.a, cuts: [{axis: tp, dim: 0, as: even}]}]\n", NULL, 0,
-     "its 12 elements are no multiple of 5"},
+     "its 12 elements are not a multiple of 5"},
     {"  mesh: {tp: 2}\n  shard: [{name: x.a, cuts: [{axis: tp, dim: 0, segments: {sizes: [n / 5]}}]}]\n", NULL, 0,
-     "12 / 5 is no whole number"},
+     "12 / 5 is not a whole number"},
 };
 
 START_TEST(refused_layouts)

@@ -143,7 +143,7 @@ static const struct {
     {{.epochs = {0, 2.5}}, 2.5, "of trainer_state the logs"},
     {{.epochs = {2.5, 2.5}}, 2.5, "of trainer_state the logs"},
     {{.epochs = {1.5, 2.5}}, 2.5, "'epoch'"},
-    {{.epochs = {1.5}, .epoch_texts = {NULL, "two"}}, 1.5, "'epoch' of trainer_state, which is no number"},
+    {{.epochs = {1.5}, .epoch_texts = {NULL, "two"}}, 1.5, "'epoch' of trainer_state, which is not a number"},
 };
 
 START_TEST(epoch_of_the_trainer)

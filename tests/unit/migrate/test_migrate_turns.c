@@ -81,7 +81,7 @@ START_TEST(each_byte_is_read_once)
         char name[40], again[40], command[120];
         snprintf(name, sizeof name, "to%u", (unsigned)worlds[i]);
         cut("of4", name, worlds[i]);
-        /* the list, a look at the end of each record, and what the journal is told by, come on top; and a block, for what is no tensor */
+        /* the list, a look at the end of each record, and what the journal is told by, come on top; and a block, for what is not a tensor */
         uint64_t most = bytes + bytes / 8 + (1 << 20);
         most += worlds[i] > 4 ? bytes / 4 * 2 : 0;
         ck_assert_msg(read_bytes >= bytes && read_bytes <= most, "for %u: %llu bytes of %zu are read",

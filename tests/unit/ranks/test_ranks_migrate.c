@@ -177,7 +177,7 @@ START_TEST(which_side)
     options.layout_side = "mine";
     migrates(at("run"), "ckpt", at("whole.ckpt"));
     options.layout_side = NULL;
-    refuses(at("whole.ckpt"), "it is no directory");
+    refuses(at("whole.ckpt"), "it is not a directory");
     make_directory("empty");
     refuses(at("empty"), "it has no file with a name such as all_<pp>/dp<dp>_tp_<tp:02>.pt");
     options.salvage = true;

@@ -208,7 +208,7 @@ START_TEST(cuts)
     refused(with(text, "as: even", "as: [4, 3]"),
             "w0: all_0/dp0_tp_00.pt: it is [4, 6] in all files together: tp cuts dimension 1");
     refused(with(text, "as: even", "as: even, segments: {sizes: [3, 3]}"),
-            "w0: all_0/dp0_tp_00.pt: it is [4, 6]|its 3 elements are no multiple of 2");
+            "w0: all_0/dp0_tp_00.pt: it is [4, 6]|its 3 elements are not a multiple of 2");
     refused(with(text, "as: even", "as: ceil, segments: {sizes: [2, 3]}"),
             "w0: all_0/dp0_tp_00.pt: it is [4, 6]|segments");
     anew();

@@ -175,7 +175,7 @@ START_TEST(test_open_is_refused)
     w = new_world(run, 3, 0);
     IS_OK(mkdir(run, 0777) == 0 || errno == EEXIST ? 0 : -1);
     write_file(path_of(run, "rank-00001"), "x", 1);
-    refused_at_open(w, CKPT_E_FORMAT, "rank 1: it is no directory");
+    refused_at_open(w, CKPT_E_FORMAT, "rank 1: it is not a directory");
     IS_OK(unlink(path_of(run, "rank-00001")));
     w = new_world(run, 3, 0);
     w->members[1].x.o.ranks.rank = 2; /* two of one number: the second finds the lock taken */

@@ -89,7 +89,7 @@ START_TEST(other_elements_are_refused)
     fill_order(&one, 3, 1);
     IS_OK(ckpt_save(s, in_folder("one"), NULL, &err));
     ck_assert_int_eq(ckpt_restore(t, in_folder("one"), NULL, NULL, &err), CKPT_E_MISMATCH);
-    ck_assert_ptr_nonnull(strstr(err.message, "12 bytes in the checkpoint, which are no whole elements of 8 bytes"));
+    ck_assert_ptr_nonnull(strstr(err.message, "12 bytes in the checkpoint, which are not whole elements of 8 bytes"));
     ck_assert(count == 1 && reals[0] == 4 && !ckpt_state_poisoned(t));
     ck_assert_int_eq(ckpt_state_array(t, "a", NULL, &count, 4, &err), CKPT_E_ARGUMENT);
     ck_assert_int_eq(ckpt_state_array(t, "a", &reals, NULL, 4, &err), CKPT_E_ARGUMENT);
