@@ -114,27 +114,29 @@ refuse() {
 }
 
 include_findings() {
-    for file in $(find src -name '*.[ch]' | sort); do echo "$file"; done | room_of >"$work/files"
+    find src -name '*.[ch]' | sort | room_of >"$work/files"
     rooms | cut -d'#' -f1 >"$work/names"
     while read -r file room; do
-        if ! grep -qx "$room" "$work/names"; then
-            echo "$file: $room is no room of the house: add it to tests/layers.sh and HACKING"
-            continue
-        fi
-        sed -n 's/^[ \t]*#[ \t]*include[ \t]*"\([^"]*\)".*/\1/p' "$file" | while read -r header; do
-            case $header in
-            ../*|*/../*) echo "$file: #include \"$header\" leaves its room by .."; continue ;;
-            */*) ;;
-            *) echo "$file: #include \"$header\" names no room: write \"ROOM/$header\""; continue ;;
-            esac
-            other=$(echo "src/$header" | room_of | cut -d' ' -f2)
-            test "$other" = "$room" || echo "$file $room $other \"$header\""
-        done
-        case $room in cli*)
-            sed -n 's/^[ \t]*#[ \t]*include[ \t]*<\(cJSON\|cjson\|yaml\|pcre2\|isa-l\|cuda\)[^>]*>.*/&/p' "$file" |
-            while read -r line; do echo "$file: the commands use public headers only: $line"; done ;;
+        grep -qx "$room" "$work/names" || echo "$file: $room is no room of the house: add it to tests/layers.sh and HACKING"
+    done <<FILES
+$(awk '!seen[$2]++' "$work/files")
+FILES
+    # "FILE ROOM HEADER" of every include in quotes, and then the room of the header.
+    # shellcheck disable=SC2046
+    awk -v list="$work/files" 'BEGIN { while ((getline line < list) > 0) { split(line, field, " "); room[field[1]] = field[2] } }
+        /^[ \t]*#[ \t]*include[ \t]*"/ { header = $0; sub(/^[^"]*"/, "", header); sub(/".*/, "", header); print FILENAME, room[FILENAME], header }
+        /^[ \t]*#[ \t]*include[ \t]*<(cJSON|cjson|yaml|pcre2|isa-l|cuda)/ && room[FILENAME] ~ /^cli/ {
+            print FILENAME ": the commands use public headers only: " $0 >"/dev/stderr" }' \
+        $(cut -d' ' -f1 "$work/files") >"$work/included" 2>"$work/beyond"
+    cat "$work/beyond"
+    sed 's/^[^ ]* [^ ]* /src\//' "$work/included" | room_of | sed 's/.* //' | paste -d' ' "$work/included" - |
+    while read -r file room header other; do
+        case $header in
+        ../*|*/../*) echo "$file: #include \"$header\" leaves its room by .." ;;
+        */*) test "$other" = "$room" || echo "$file $room $other \"$header\"" ;;
+        *) echo "$file: #include \"$header\" names no room: write \"ROOM/$header\"" ;;
         esac
-    done <"$work/files" >"$work/includes"
+    done >"$work/includes"
     grep -v '^[^ :]* [^ ]* [^ ]* "' "$work/includes"
     grep '^[^ :]* [^ ]* [^ ]* "' "$work/includes" | refuse
 }
@@ -179,31 +181,28 @@ findings() {
     include_findings
     test -z "$2" || call_findings "$2"
 
-    # What belongs to one place, with comments and strings taken out.
-    for file in $(find src -name '*.c' | sort); do
-        strip "$file" >"$work/stripped" || exit 99
-        owned_calls | while IFS='#' read -r names files why; do
+    # What belongs to one place, with comments and strings taken out: "FILE:LINE:CODE".
+    # shellcheck disable=SC2046
+    strip $(find src -name '*.c' | sort) >"$work/stripped" || exit 99
+    owned_calls | while IFS='#' read -r names files why; do
+        grep -E "^[^:]*:[0-9]*:(.*[^A-Za-z0-9_>.])?($names)[ ]*\\(" "$work/stripped" | while IFS=: read -r file line code; do
             for owner in $files; do
                 # shellcheck disable=SC2254
                 case $file in $owner) continue 2 ;; esac
             done
-            grep -nE "(^|[^A-Za-z0-9_>.])($names)[ ]*\\(" "$work/stripped" | sed 's/:.*//' | while read -r line; do
-                echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): $why"
-            done
+            echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): $why"
         done
-        case $file in src/device/cuda*) ;; *)
-            grep -nE '(^|[^A-Za-z0-9_])cu[A-Z][A-Za-z0-9_]*[ ]*\(' "$work/stripped" | sed 's/:.*//' | while read -r line; do
-                echo "$file:$line: the CUDA driver is called by src/device/cuda* only"
-            done ;;
-        esac
-        # What follows from a format is a fact of its row: ckpt__format_of(index)->canonical, ... The producer names the program
-        # that wrote it, and asks which format it is.
-        case $file in src/format/* | src/cli/* | src/anatomy/producer.c) ;; *)
-            grep -nE "$format_compared|[!=]=[ ]*&ckpt__format_|CKPT__FAMILY_" "$work/stripped" | sed 's/:.*//' | while read -r line; do
-                echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): a format's name is compared by src/format only:" \
-                     "ask a fact of its row (format/format.h)"
-            done ;;
-        esac
+    done
+    grep -v '^src/device/cuda' "$work/stripped" | grep -E '^[^:]*:[0-9]*:(.*[^A-Za-z0-9_])?cu[A-Z][A-Za-z0-9_]*[ ]*\(' |
+    while IFS=: read -r file line code; do
+        echo "$file:$line: the CUDA driver is called by src/device/cuda* only"
+    done
+    # What follows from a format is a fact of its row: ckpt__format_of(index)->canonical, ... The producer names the program
+    # that wrote it, and asks which format it is.
+    grep -vE '^src/(format/|cli/|anatomy/producer\.c:)' "$work/stripped" |
+    grep -E "$format_compared|[!=]=[ ]*&ckpt__format_|CKPT__FAMILY_" | while IFS=: read -r file line code; do
+        echo "$file:$line: $(sed -n "${line}p" "$file" | sed 's/^[ \t]*//'): a format's name is compared by src/format only:" \
+             "ask a fact of its row (format/format.h)"
     done
 
     # A name is unique in its room (in format and cli: in its folder), and in tests, samples and bench together.
@@ -240,9 +239,10 @@ sizes() {
     }' | sort
 }
 
-# C without comments, string and character literals; line numbers stay.
+# The C of files without comments, string and character literals, as "FILE:LINE:CODE".
 strip() {
-    awk '{
+    awk 'FNR == 1 { inside = 0 }
+    {
         line = $0; out = ""
         while (length(line) > 0) {
             if (inside) {
@@ -262,8 +262,8 @@ strip() {
             }
             out = out mark mark
         }
-        print out
-    }' "$1"
+        print FILENAME ":" FNR ":" out
+    }' "$@"
 }
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/layers.XXXXXX") || exit 99
