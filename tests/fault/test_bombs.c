@@ -1,6 +1,6 @@
 /* Files that ask for far more memory than they have bytes: whatever is done with one takes no more than SECURITY.md says. Each is
  * made, and looked at, in a process of its own, whose highest use of memory is measured; tests/cli/bombs_test.sh does the same with
- * the commands. CKPT_BOMBS_LONG=1 reads a million tensors in place of a hundred thousand. */
+ * the commands. CKPT_BOMBS_LONG=1 reads a million tensors in place of a hundred thousand, CKPT_TEST_FEW=1 twenty thousand. */
 #include <ckpt/ckpt.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -412,7 +412,7 @@ static void put_memo(ckpt__buf *b)
 /* As torch.save writes a state_dict, but that the tensors are one storage's. */
 static int make_many(const char *path)
 {
-    size_t n = getenv("CKPT_BOMBS_LONG") ? 1000000 : 100000;
+    size_t n = getenv("CKPT_BOMBS_LONG") ? 1000000 : getenv("CKPT_TEST_FEW") ? 20000 : 100000;
     static const char head[] = "\x80\2"
                                "ctorch._utils\n_rebuild_tensor_v2\nq\0000X\7\0\0\0storageq\001"
                                "0ctorch\nFloatStorage\nq\0020"
@@ -449,7 +449,7 @@ static int list_many(const char *path)
 {
     ckpt_error err = CKPT_ERROR_INIT;
     ckpt_reader *reader = NULL;
-    size_t n = getenv("CKPT_BOMBS_LONG") ? 1000000 : 100000;
+    size_t n = getenv("CKPT_BOMBS_LONG") ? 1000000 : getenv("CKPT_TEST_FEW") ? 20000 : 100000;
     if (ckpt_reader_open(path, NULL, &reader, &err) < 0 || ckpt_reader_tensor_count(reader) != n) {
         fprintf(stderr, "%s", err.message);
         return 1;
