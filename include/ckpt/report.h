@@ -12,17 +12,26 @@ CKPT_BEGIN_DECLS
 typedef enum ckpt_severity { CKPT_SEVERITY_NOTE = 0, CKPT_SEVERITY_WARNING, CKPT_SEVERITY_ERROR } ckpt_severity;
 const char *ckpt_severity_name(ckpt_severity severity); /* "note", "warning", "error" */
 
+/* One way to fix a finding: one line, which is pasted alone. Kinds: "shell" (a whole command), "python", "c", "config" (a
+ * setting of a file) and "advice" (a sentence). The library makes the struct; it may grow. */
+typedef struct ckpt_fix {
+    const char *kind;
+    const char *text;
+} ckpt_fix;
+
 /* The library makes the struct; it may grow. Strings live as long as the report; "" where there is none, never NULL. The
  * codes are listed in ckpt.3. */
 typedef struct ckpt_finding {
     const char *code; /* stable and short: "step-on-cpu", "moved", "missing", "crc-mismatch", ... */
     ckpt_severity severity;
     const char *message;
-    const char *fix; /* what to do or paste */
+    const char *fix; /* what to do or paste: the texts of `fixes` in one */
     const char *tensor;
     const char *file;
     const char *from, *to; /* devices or dtypes, for "moved" and "cast" */
     uint64_t nbytes;
+    const ckpt_fix *const *fixes; /* each does it alone; NULL where there is none */
+    size_t fix_count;
 } ckpt_finding;
 
 /* One row for each device: what it holds. The library makes the struct; it may grow. */

@@ -218,8 +218,7 @@ static ckpt_status take_over(ckpt__examination *p, ckpt_report *report)
         if (own_finding(p, f))
             continue;
         const char *code = strcmp(f->code, "order-unknown") == 0 ? "ambiguous-order" : f->code;
-        if (!ckpt__report_add(report, f->severity, code, f->tensor, f->fix, "%s", f->message) ||
-            !ckpt__report_detail(report, f->file, f->from, f->to, f->nbytes))
+        if (!ckpt__report_repeat(report, f, f->severity, code))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
     return CKPT_OK;

@@ -259,10 +259,11 @@ typedef enum ckpt__evidence { CKPT__RAN = 1, CKPT__SOURCE, CKPT__UNVERIFIED } ck
  * optimizer with its step on the CPU gives the situation kind 1, step 1: 3 & 1 and 1 & 1 are not 0, so the row fits. A
  * plain optimizer gives kind 8: 3 & 8 is 0, so the row does not fit. A kind that is not known (0) fits no mask but 0.
  *
- * Texts may hold {n} (how often the fact was found), {s} ("" for one, "s" for more), {a}, {b}, {c} (the fact's
- * details), {path} (quoted for a shell), {py} (the path quoted for Python), {dst} (the path of a mended copy), {torch}
- * (the path and ".pt"), {version}, {loader}, {mend} (the ckpt-migrate command that mends the code). All texts are
- * static. */
+ * Texts may hold {n} (how often the fact was found), {s} ("" for one, "s" for more), {es} (the other way
+ * round), {have}, {are} and {were} ("has", "is" and "was" for one), {a}, {b}, {c} (the fact's
+ * details), {path} (quoted for a shell), {py} (the path quoted for Python), {file} (the same of a file, "..." of a directory), {dst}
+ * (the path of a fixed copy), {torch} (the path and ".pt"), {drop} ("={c}" for --drop), {version}, {loader}, {mend} (the
+ * ckpt-migrate command that fixes the code). A fix has alternatives (fixes.h). All texts are static. */
 typedef struct ckpt__row {
     ckpt__fact fact;
     unsigned loaders; /* mask of CKPT__L_; 0: every loader */

@@ -21,8 +21,7 @@ static ckpt_status copy_lost_files(ckpt__examination *p, ckpt_report *report, bo
         if (!is || f->severity != CKPT_SEVERITY_ERROR || !f->file[0])
             continue;
         *lost = true;
-        if (!ckpt__report_add(report, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
-            !ckpt__report_detail(report, f->file, NULL, NULL, 0))
+        if (!ckpt__report_repeat(report, f, f->severity, f->code))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
     return CKPT_OK;
@@ -43,7 +42,7 @@ static ckpt_status note_pieces(ckpt__examination *p, ckpt_report *report, bool *
     for (size_t i = 0; i < ckpt_report_count(said); i++) {
         const ckpt_finding *f = ckpt_report_get(said, i);
         if ((strcmp(f->code, codes[0]) == 0 || strcmp(f->code, codes[1]) == 0) &&
-            !ckpt__report_add(report, f->severity, f->code, f->tensor, f->fix, "%s", f->message))
+            !ckpt__report_repeat(report, f, f->severity, f->code))
             return ckpt__fail_memory(p->err, "the report", 0);
     }
     *some = true;

@@ -4,6 +4,32 @@
 #include <stdio.h>
 #include "doctor/mends.h"
 
+/* Is there what a terminal or a line of text would change: a control character, a byte that is not UTF-8? */
+static bool is_odd(const char *text)
+{
+    for (const char *p = text; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return true;
+    return !ckpt__utf8_valid(text, strlen(text));
+}
+
+/* $'...', of bash, ksh, zsh and POSIX of 2024. */
+static void put_dollar(ckpt__buf *b, const char *text)
+{
+    bool utf8 = ckpt__utf8_valid(text, strlen(text));
+    ckpt__buf_str(b, "$'");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '\'' || c == '\\')
+            ckpt__buf_printf(b, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f || (c >= 0x80 && !utf8))
+            ckpt__buf_printf(b, "\\%03o", c);
+        else
+            ckpt__buf_char(b, (char)c);
+    }
+    ckpt__buf_char(b, '\'');
+}
+
 void ckpt__put_shell(ckpt__buf *b, const char *text)
 {
     if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:@%,")] == 0 && *text &&
@@ -13,6 +39,10 @@ void ckpt__put_shell(ckpt__buf *b, const char *text)
     }
     if (*text == '-')
         ckpt__buf_str(b, "./");
+    if (is_odd(text)) {
+        put_dollar(b, text);
+        return;
+    }
     ckpt__buf_char(b, '\'');
     for (; *text; text++) {
         if (*text == '\'')
@@ -25,6 +55,7 @@ void ckpt__put_shell(ckpt__buf *b, const char *text)
 
 static void put_escaped(ckpt__buf *b, const char *text, char quote)
 {
+    bool utf8 = ckpt__utf8_valid(text, strlen(text));
     ckpt__buf_char(b, quote);
     for (unsigned char before = 0; *text; before = (unsigned char)*text++) {
         unsigned char c = (unsigned char)*text;
@@ -35,6 +66,8 @@ static void put_escaped(ckpt__buf *b, const char *text, char quote)
             ckpt__buf_str(b, "\\n");
         else if (c < 0x20 || c == 0x7f)
             ckpt__buf_printf(b, quote == '"' ? "\\%03o" : "\\x%02x", c);
+        else if (c >= 0x80 && !utf8) /* as os.fsdecode has it */
+            ckpt__buf_printf(b, quote == '"' ? "\\%03o" : "\\udc%02x", c);
         else
             ckpt__buf_char(b, (char)c);
     }
@@ -105,22 +138,57 @@ static void put_mend(ckpt__buf *b, const ckpt__examination *p, const ckpt__row *
     put_target(b, p);
 }
 
+/* What a checkpoint said: it must not begin another alternative of a fix. */
+static void put_value(ckpt__buf *b, const char *text)
+{
+    for (; *text; text++)
+        ckpt__buf_char(b, *text > 0 && *text < 0x20 ? '?' : *text);
+}
+
+/* A tensor of that name, for --drop. */
+static void put_drop(ckpt__buf *b, const char *name)
+{
+    ckpt__buf text = {NULL, 0, 0, false};
+    ckpt__buf_char(&text, '=');
+    put_value(&text, name);
+    if (text.data && !text.failed)
+        ckpt__put_shell(b, text.data);
+    else
+        b->failed = true;
+    ckpt__buf_free(&text);
+}
+
 static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__examination *p, const ckpt__row *row, const ckpt__found *f)
 {
+    bool directory = ckpt__index_is_directory(p->index) && p->path == p->reader->path; /* else a file of it */
     if (ckpt__str_is(key, "n"))
         ckpt__buf_printf(b, "%llu", (unsigned long long)f->count);
     else if (ckpt__str_is(key, "s"))
         ckpt__buf_str(b, f->count == 1 ? "" : "s");
+    else if (ckpt__str_is(key, "es"))
+        ckpt__buf_str(b, f->count == 1 ? "s" : "");
+    else if (ckpt__str_is(key, "have"))
+        ckpt__buf_str(b, f->count == 1 ? "has" : "have");
+    else if (ckpt__str_is(key, "are"))
+        ckpt__buf_str(b, f->count == 1 ? "is" : "are");
+    else if (ckpt__str_is(key, "were"))
+        ckpt__buf_str(b, f->count == 1 ? "was" : "were");
     else if (ckpt__str_is(key, "a"))
-        ckpt__buf_str(b, f->a);
+        put_value(b, f->a);
     else if (ckpt__str_is(key, "b"))
-        ckpt__buf_str(b, f->b);
+        put_value(b, f->b);
     else if (ckpt__str_is(key, "c"))
-        ckpt__buf_str(b, f->c);
+        put_value(b, f->c);
     else if (ckpt__str_is(key, "path"))
         ckpt__put_shell(b, p->path);
     else if (ckpt__str_is(key, "py"))
         ckpt__put_python(b, p->path);
+    else if (ckpt__str_is(key, "file") && !directory)
+        ckpt__put_python(b, p->path);
+    else if (ckpt__str_is(key, "file")) /* one of its files: which is not known */
+        ckpt__buf_str(b, "...");
+    else if (ckpt__str_is(key, "drop"))
+        put_drop(b, f->c);
     else if (ckpt__str_is(key, "dst"))
         put_target(b, p);
     else if (ckpt__str_is(key, "torch"))

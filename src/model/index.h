@@ -418,6 +418,15 @@ ckpt_device_type ckpt__indexed_device(ckpt_str word);
 ckpt_status ckpt__tag_target(const char *text, ckpt_device *out, ckpt_error *err);
 
 /* ---- reports (strings are copied and may be NULL); all return false when memory is short */
+
+/* A fix is one sentence of advice; or alternatives in a row, each of which begins with its kind: CKPT__FIX_SHELL "ls"
+ * CKPT__FIX_ADVICE "copy it again". An alternative without a text is none. What is put into such a text must not have these
+ * bytes; a sentence may. */
+#define CKPT__FIX_SHELL "\001"
+#define CKPT__FIX_PYTHON "\002"
+#define CKPT__FIX_C "\003"
+#define CKPT__FIX_CONFIG "\004"
+#define CKPT__FIX_ADVICE "\005"
 bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                       const char *format, ...) CKPT__PRINTF(6, 7);
 /* The last added finding is of this tensor: its whole name, escaped. data NULL: of none. */
@@ -425,6 +434,8 @@ bool ckpt__report_tensor(ckpt_report *r, ckpt_str name);
 /* The last added finding gets these too. */
 bool ckpt__report_detail(ckpt_report *r, const char *file, const char *from, const char *to, uint64_t nbytes);
 bool ckpt__report_use(ckpt_report *r, ckpt_device device, ckpt_role role, uint64_t nbytes); /* device rows */
+/* Adds a finding of another report, with all that it has, as one of this severity and code. */
+bool ckpt__report_repeat(ckpt_report *r, const ckpt_finding *f, ckpt_severity severity, const char *code);
 bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from);
 /* Takes back the findings from number `count` on, and the device rows. */
 void ckpt__report_cut(ckpt_report *r, size_t count);

@@ -101,6 +101,61 @@ static const char *keep(ckpt_report *r, const char *text)
     return !text || !*text ? "" : ckpt__arena_copy(r->strings, text, strlen(text));
 }
 
+/* ---- fixes */
+
+enum { FIX_KINDS = 5 };
+/* A kind, by how its text begins: CKPT__FIX_SHELL is 1. */
+static const char *const fix_kinds[FIX_KINDS] = {"shell", "python", "c", "config", "advice"};
+
+static bool begins_fix(char c)
+{
+    return c > 0 && c <= FIX_KINDS;
+}
+
+static bool add_fix(ckpt_report *r, ckpt_finding *f, ckpt_fix **fixes, char kind, const char *text, size_t size)
+{
+    const char *kept = ckpt__arena_copy(r->strings, text, size);
+    ckpt_fix *fix = ckpt__arena_array(r->strings, 1, sizeof *fix);
+    if (!kept || !fix)
+        return false;
+    *fix = (ckpt_fix){begins_fix(kind) ? fix_kinds[kind - 1] : "advice", kept};
+    fixes[f->fix_count++] = fix;
+    return true;
+}
+
+/* The texts of all in one, as `fix` has them. */
+static const char *join_fixes(ckpt_report *r, const ckpt_finding *f)
+{
+    ckpt__buf b = {NULL, 0, 0, false};
+    for (size_t i = 0; i < f->fix_count; i++)
+        ckpt__buf_printf(&b, "%s%s", i ? "; or: " : "", f->fixes[i]->text);
+    const char *kept = b.failed ? NULL : keep(r, b.data);
+    ckpt__buf_free(&b);
+    return kept;
+}
+
+/* The alternatives of a text. */
+static bool set_fixes(ckpt_report *r, ckpt_finding *f, const char *text)
+{
+    bool several = text && begins_fix(*text);
+    size_t most = 1, size;
+    for (const char *p = text; several && *p; p++)
+        most += begins_fix(*p);
+    ckpt_fix **fixes = text && *text ? ckpt__arena_array(r->strings, most, sizeof(ckpt_fix *)) : NULL;
+    if (text && *text && !fixes)
+        return false;
+    for (const char *p = text; fixes && *p; p += size) {
+        char kind = several ? *p++ : 0;
+        for (size = 0; p[size] && !(several && begins_fix(p[size])); size++)
+            ;
+        if (size > 0 && !add_fix(r, f, fixes, kind, p, size))
+            return false;
+    }
+    f->fixes = f->fix_count ? (const ckpt_fix *const *)fixes : NULL;
+    f->fix = f->fix_count > 1 ? join_fixes(r, f) : f->fix_count ? f->fixes[0]->text : "";
+    return f->fix != NULL;
+}
+
 bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, const char *tensor, const char *fix,
                       const char *format, ...)
 {
@@ -126,7 +181,7 @@ bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, 
     ckpt_finding f = {.severity = severity,
                       .code = keep(r, code),
                       .message = keep(r, text),
-                      .fix = keep(r, fix),
+                      .fix = "",
                       .tensor = keep(r, tensor),
                       .file = "",
                       .from = "",
@@ -134,7 +189,7 @@ bool ckpt__report_add(ckpt_report *r, ckpt_severity severity, const char *code, 
                       .nbytes = 0};
     if (text != small)
         free(text);
-    if (!f.code || !f.message || !f.fix || !f.tensor)
+    if (!f.code || !f.message || !f.tensor || !set_fixes(r, &f, fix))
         return false;
     r->findings[r->count++] = f;
     return true;
@@ -199,14 +254,33 @@ void ckpt__report_cut(ckpt_report *r, size_t count)
     r->device_count = 0;
 }
 
+/* The text that set_fixes takes apart into these. */
+static void put_fixes(ckpt__buf *b, const ckpt_finding *f)
+{
+    for (size_t i = 0; i < f->fix_count; i++) {
+        size_t k = 0;
+        while (k + 1 < FIX_KINDS && strcmp(f->fixes[i]->kind, fix_kinds[k]) != 0)
+            k++;
+        ckpt__buf_char(b, (char)(k + 1));
+        ckpt__buf_str(b, f->fixes[i]->text);
+    }
+}
+
+bool ckpt__report_repeat(ckpt_report *r, const ckpt_finding *f, ckpt_severity severity, const char *code)
+{
+    ckpt__buf fixes = {NULL, 0, 0, false};
+    put_fixes(&fixes, f);
+    bool added = !fixes.failed && ckpt__report_add(r, severity, code, f->tensor, fixes.data, "%s", f->message) &&
+                 ckpt__report_detail(r, f->file, f->from, f->to, f->nbytes);
+    ckpt__buf_free(&fixes);
+    return added;
+}
+
 bool ckpt__report_merge(ckpt_report *into, const ckpt_report *from)
 {
-    for (size_t i = 0; into && from && i < from->count; i++) {
-        const ckpt_finding *f = &from->findings[i];
-        if (!ckpt__report_add(into, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
-            !ckpt__report_detail(into, f->file, f->from, f->to, f->nbytes))
+    for (size_t i = 0; into && from && i < from->count; i++)
+        if (!ckpt__report_repeat(into, &from->findings[i], from->findings[i].severity, from->findings[i].code))
             return false;
-    }
     return true;
 }
 

@@ -58,7 +58,7 @@ expect 0 "--optimizer fused mends it" "$migrate" --optimizer fused a.safetensors
 expect 0 "and doctor agrees" "$inspect" doctor b.safetensors
 cp "$data/fused-step-cuda.pt" three.pt
 expect 1 "tags of a GPU where there is none" "$inspect" doctor --devices cpu three.pt
-fix=$(sed -n 's/.*or: ckpt-migrate \(--fix no-such-device .*\)/\1/p' out)
+fix=$(sed -n 's/.*fix (shell): ckpt-migrate \(--fix no-such-device .*\)/\1/p' out)
 # shellcheck disable=SC2086 - the line is split into words
 expect 0 "what doctor printed is done ($fix)" "$migrate" ${fix:-none}
 expect 0 "and mends it" "$inspect" doctor --devices cpu three.fixed.pt
@@ -377,6 +377,29 @@ if [ -s big.safetensors ]; then
         [ $status -gt 128 ] && [ -z "$(ls -A target)" ]
         report $? "extract dies by the signal, and no temporary is left"
     fi
+fi
+
+# ---- names of two columns a character
+mkdir wide && cp "$data/plain.pt" wide/模型.pt && cp "$data/plain.pt" wide/model.pt
+expect 0 "show of a folder with such a name" "$inspect" show wide
+gap=$(sed -n 's/^ *model\.pt\( *\)[^ ].*/\1/p' out)
+[ -n "$gap" ] && grep -q "模型\.pt $gap[^ ]" out
+report $? "its columns stand below each other"
+
+# ---- a finding for each class of dozens
+cat >classes.py <<'END'
+import sys
+names = [f"class{i}" for i in range(12)]
+body = b"\x80\x02}(" + b"".join(b"U%c%sc%s\n%s\n" % (len(n), n.encode(), b"somewhere", n.encode()) for n in names) + b"u."
+open("classes.pkl", "wb").write(body)
+END
+if python3 classes.py 2>/dev/null; then
+    expect 1 "a pickle of twelve classes" "$inspect" doctor --for torch --load-weights-only yes classes.pkl
+    [ "$(grep -c 'refuses somewhere\.' out)" = 5 ] && grep -q '^         and 7 more (-v)$' out && [ "$(grep -c '^error *weights-only-refused' out)" = 1 ]
+    report $? "five are named, with one fix"
+    expect 1 "the same with -v" "$inspect" doctor -v --for torch --load-weights-only yes classes.pkl
+    [ "$(grep -c 'refuses somewhere\.' out)" = 12 ] && ! grep -q 'more (-v)' out
+    report $? "all are"
 fi
 
 echo "1..$count"

@@ -6,9 +6,12 @@
 
 bool show_plain_path(const char *path)
 {
-    for (; *path; path++)
-        if ((unsigned char)*path < 0x20 || strchr("'\"\\$`!", *path))
+    uint32_t c;
+    for (size_t left = strlen(path), n; left > 0; left -= n, path += n) {
+        n = json_decode(path, left, &c);
+        if (n == 0 || c < 0x20 || c == 0x7f || strchr("'\"\\$`!", *path))
             return false;
+    }
     return true;
 }
 

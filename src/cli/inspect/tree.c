@@ -235,6 +235,18 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
+static void json_fix(json_out *j)
+{
+    static const char text[] = "use the path arrays of entries";
+    json_text(j, "fix", text);
+    json_array(j, "fixes");
+    json_object(j, NULL);
+    json_text(j, "kind", "advice");
+    json_text(j, "text", text);
+    json_end_object(j);
+    json_end_array(j);
+}
+
 /* Nothing is added to the set after this. */
 static void json_collisions(tree *t, const ckpt_reader *reader)
 {
@@ -253,7 +265,7 @@ static void json_collisions(tree *t, const ckpt_reader *reader)
         json_text(j, "severity", "warning");
         json_text(j, "message",
                   "the name occurs more than once (keys such as 0 and \"0\"); scalars and objects show its first");
-        json_text(j, "fix", "use the path arrays of entries");
+        json_fix(j);
         json_bytes(j, "tensor", t->collided.slots[i].data, t->collided.slots[i].size);
         json_null(j, "file");
         json_end_object(j);
@@ -265,7 +277,7 @@ static void json_collisions(tree *t, const ckpt_reader *reader)
         json_text(j, "code", "name-collision");
         json_text(j, "severity", "warning");
         json_text(j, "message", text);
-        json_text(j, "fix", "use the path arrays of entries");
+        json_fix(j);
         json_null(j, "tensor");
         json_null(j, "file");
         json_end_object(j);

@@ -72,9 +72,26 @@ void cli_put_message(FILE *f, const char *text)
     cli_put(f, text, strlen(text));
 }
 
+/* Columns of a character on a terminal: two of East Asian scripts and of pictures, none of marks that combine (Unicode's
+ * East_Asian_Width W and F, by blocks). */
+static size_t columns_of_char(uint32_t c)
+{
+    static const uint32_t wide[][2] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},   {0xa960, 0xa97c},
+                                       {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe6b},   {0xff01, 0xff60},
+                                       {0xffe0, 0xffe6},   {0x16fe0, 0x18cff}, {0x1b000, 0x1b2fb}, {0x1f300, 0x1f64f},
+                                       {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
+    if ((c >= 0x300 && c <= 0x36f) || (c >= 0x200b && c <= 0x200d) || (c >= 0xfe00 && c <= 0xfe0f))
+        return 0;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (c >= wide[i][0] && c <= wide[i][1])
+            return 2;
+    return 1;
+}
+
 size_t cli_width(const char *data, size_t size)
 {
     size_t width = 0;
+    uint32_t c;
     for (size_t i = 0, taken; i < size; i += taken) {
         char text[16];
         if ((taken = cli_plain(data + i, size - i)) > 0) {
@@ -82,7 +99,9 @@ size_t cli_width(const char *data, size_t size)
             continue;
         }
         int n = escape(text, sizeof text, data + i, size - i, &taken);
-        width += n ? (size_t)n : 1;
+        if (n == 0)
+            (void)json_decode(data + i, size - i, &c);
+        width += n ? (size_t)n : columns_of_char(c);
     }
     return width;
 }
@@ -161,6 +180,14 @@ void cli_json_finding(json_out *j, const ckpt_finding *f)
     json_text(j, "severity", ckpt_severity_name(f->severity));
     json_text(j, "message", f->message);
     json_text(j, "fix", or_null(f->fix));
+    json_array(j, "fixes");
+    for (size_t i = 0; i < f->fix_count; i++) {
+        json_object(j, NULL);
+        json_text(j, "kind", f->fixes[i]->kind);
+        json_text(j, "text", f->fixes[i]->text);
+        json_end_object(j);
+    }
+    json_end_array(j);
     json_text(j, "tensor", or_null(f->tensor));
     json_text(j, "file", or_null(f->file));
     if (*f->from || *f->to) {
@@ -233,14 +260,45 @@ static bool says(const char *text, const char *name)
     return false;
 }
 
-/* above: the one that stands above it, or NULL. */
-static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, const ckpt_finding *above)
+/* One line for each way, which is never broken: it is there to be pasted. */
+static void put_fixes(FILE *out, const ckpt_finding *f)
+{
+    for (size_t i = 0; i < f->fix_count; i++) {
+        const ckpt_fix *fix = f->fixes[i];
+        if (strcmp(fix->kind, "advice") == 0)
+            fputs("         fix: ", out);
+        else
+            fprintf(out, "         fix (%s): ", fix->kind);
+        cli_put_message(out, fix->text);
+        putc('\n', out);
+    }
+}
+
+/* Two that one fix is for: it stands once, behind the last. */
+static bool is_alike(const ckpt_finding *a, const ckpt_finding *b)
+{
+    return a->severity == b->severity && strcmp(a->code, b->code) == 0 && *a->fix && strcmp(a->fix, b->fix) == 0;
+}
+
+/* One finding for each class: a file may have dozens, and one fix is for all. */
+static bool is_of_classes(const ckpt_finding *f)
+{
+    return strcmp(f->code, "weights-only-refused") == 0 || strcmp(f->code, "torch-too-old") == 0;
+}
+
+static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, bool again)
 {
     const char *style = f->severity == CKPT_SEVERITY_ERROR     ? "red"
                         : f->severity == CKPT_SEVERITY_WARNING ? "yellow"
                                                                : "dim";
-    size_t used = 9 + strlen(f->code) + 2;
-    fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"), f->code);
+    size_t used = 9;
+    if (again) {
+        fprintf(out, "%*s", (int)used, "");
+    } else {
+        used += strlen(f->code) + 2;
+        fprintf(out, "%s%-7s%s  %s: ", cli_style(c, style), ckpt_severity_name(f->severity), cli_style(c, "off"),
+                f->code);
+    }
     if (*f->file) {
         cli_put(out, f->file, strlen(f->file));
         fputs(": ", out);
@@ -251,14 +309,7 @@ static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, const ck
         fputs(": ", out);
         used += cli_width(f->tensor, strlen(f->tensor)) + 2;
     }
-    cli_put_wrapped(out, f->message, used, 9);
-    if (*f->fix && above && strcmp(f->fix, above->fix) == 0) {
-        fputs("         fix: the same\n", out);
-    } else if (*f->fix) {
-        fputs("         fix: ", out); /* never broken: it is there to be pasted */
-        cli_put_message(out, f->fix);
-        putc('\n', out);
-    }
+    cli_put_wrapped(out, f->message, used, again ? 11 : 9);
 }
 
 /* The findings of f's code and severity. */
@@ -277,11 +328,11 @@ static void put_findings(const cli *c, FILE *out, const ckpt_report *report, ckp
                          const char *except)
 {
     enum { SHOWN = 20, KINDS = 64 }; /* of one kind; of kinds beyond the last all are shown */
-    const ckpt_finding *kinds[KINDS];
-    const ckpt_finding *above = NULL;
-    size_t seen[KINDS], kind_count = 0, count = report ? ckpt_report_count(report) : 0;
+    enum { ALIKE = 5 };              /* of classes that one fix is for */
+    const ckpt_finding *kinds[KINDS], *above = NULL;
+    size_t seen[KINDS], kind_count = 0, count = report ? ckpt_report_count(report) : 0, alike = 0;
     for (size_t i = 0; i < count; i++) {
-        const ckpt_finding *f = ckpt_report_get(report, i);
+        const ckpt_finding *f = ckpt_report_get(report, i), *next = ckpt_report_get(report, i + 1);
         size_t k = 0;
         if (f->severity < least || f->severity > most || (except && strcmp(f->code, except) == 0))
             continue;
@@ -291,12 +342,22 @@ static void put_findings(const cli *c, FILE *out, const ckpt_report *report, ckp
             kinds[kind_count++] = f;
             seen[k] = 0;
         }
-        if (k == KINDS || f->severity == CKPT_SEVERITY_ERROR || seen[k]++ < SHOWN) {
-            put_finding(c, out, f, above);
-            above = f;
-        } else if (seen[k] == SHOWN + 1)
-            fprintf(out, "%-7s  %s: and %zu more (--json lists them all)\n", ckpt_severity_name(f->severity), f->code,
-                    of_a_kind(report, f) - SHOWN);
+        alike = above && is_alike(above, f) ? alike + 1 : 0;
+        above = f;
+        bool last = !next || !is_alike(f, next), room = c->verbose || alike < ALIKE || !is_of_classes(f);
+        if (!room) {
+            if (last)
+                fprintf(out, "         and %zu more (-v)\n", alike + 1 - ALIKE);
+        } else if (k < KINDS && f->severity != CKPT_SEVERITY_ERROR && seen[k]++ >= SHOWN) {
+            if (seen[k] == SHOWN + 1)
+                fprintf(out, "%-7s  %s: and %zu more (--json lists them all)\n", ckpt_severity_name(f->severity),
+                        f->code, of_a_kind(report, f) - SHOWN);
+            continue;
+        } else {
+            put_finding(c, out, f, alike > 0 && is_of_classes(f));
+        }
+        if (last)
+            put_fixes(out, f);
     }
 }
 
@@ -330,8 +391,10 @@ void cli_text_by_severity(const cli *c, FILE *out, const ckpt_report *report, co
 void cli_text_code(const cli *c, FILE *out, const ckpt_report *report, const char *code)
 {
     const ckpt_finding *f = report && !c->quiet ? ckpt_report_find(report, code, NULL) : NULL;
-    if (f)
-        put_finding(c, out, f, NULL);
+    if (!f)
+        return;
+    put_finding(c, out, f, false);
+    put_fixes(out, f);
 }
 
 /* ---- progress and signals */

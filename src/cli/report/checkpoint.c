@@ -10,6 +10,7 @@ int report_show(const command_line *o, const ckpt_reader *reader, const ckpt_sum
     int status = report_begin(&p, o, "show", "What this checkpoint is", reader, NULL);
     if (status >= 0)
         return status;
+    report_headline(&p, reader, summary);
     report_facts(&p, reader, summary, "facts", "What it is");
     if (resume) {
         html_section(p.f, "resume", "Resume with");

@@ -33,6 +33,45 @@ static void put_line(FILE *f, const row_text *t, const checkpoint *it)
     fputs("</td></tr>\n", f);
 }
 
+/* The score over the checkpoints, oldest first: a line, where there are enough for one. */
+static void put_curve(report_page *p, const report_list *l, const char *metric)
+{
+    enum { FEWEST = 3 };
+    double low = 0, high = 0, first = 0, last = 0;
+    size_t n = 0, at = 0;
+    for (size_t i = 0; metric && i < l->count; i++) {
+        const checkpoint *it = &l->rows[l->newest_first ? l->count - 1 - i : i];
+        double v = it->score.current;
+        if (!it->score.has_current || !(v - v == 0)) /* no infinity, no NaN */
+            continue;
+        low = n == 0 || v < low ? v : low;
+        high = n == 0 || v > high ? v : high;
+        first = n == 0 ? v : first;
+        last = v;
+        n++;
+    }
+    if (n < FEWEST)
+        return;
+    fputs(
+        "<figure>\n<svg class=\"curve\" viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"",
+        p->f);
+    html_str(p->f, (ckpt_str){metric, strlen(metric)}, "");
+    fprintf(p->f, " over %zu checkpoints: %.6g first, %.6g last\"><polyline points=\"", n, first, last);
+    for (size_t i = 0; i < l->count; i++) {
+        const checkpoint *it = &l->rows[l->newest_first ? l->count - 1 - i : i];
+        double v = it->score.current;
+        if (!it->score.has_current || !(v - v == 0))
+            continue;
+        double height = high > low ? (v - low) / (high - low) : 0.5;
+        fprintf(p->f, "%s%.1f,%.1f", at ? " " : "", (double)at * 1000 / (double)(n - 1), 95 - 90 * height);
+        at++;
+    }
+    fputs("\"/></svg>\n<figcaption class=\"quiet\">", p->f);
+    html_str(p->f, (ckpt_str){metric, strlen(metric)}, "");
+    fprintf(p->f, ", oldest to newest: from %.6g to %.6g, lowest %.6g, highest %.6g</figcaption>\n</figure>\n", first,
+            last, low, high);
+}
+
 static void put_lines(report_page *p, const report_list *l)
 {
     const char *metric = checkpoints_metric(l->rows, l->count), *heads[ROW_COLUMNS + 1] = {NULL};
@@ -60,6 +99,7 @@ static void put_lines(report_page *p, const report_list *l)
     } else {
         fputs("<p>Nothing was saved yet.</p>\n", p->f);
     }
+    put_curve(p, l, metric);
     if (metric) {
         fputs("<p class=\"quiet\">The score is <span class=\"name\">", p->f);
         html_str(p->f, (ckpt_str){metric, strlen(metric)}, "");
@@ -68,7 +108,7 @@ static void put_lines(report_page *p, const report_list *l)
     if (shown < l->count)
         fprintf(p->f, "<p class=\"quiet\">and %zu older; <code>--json</code> has all.</p>\n", l->count - shown);
     if (l->passed)
-        fprintf(p->f, "<p class=\"quiet\">and %zu more entries, which were not looked at.</p>\n", l->passed);
+        fprintf(p->f, "<p class=\"quiet\">and %zu more entries, which were not checked.</p>\n", l->passed);
     if (l->note[0]) {
         fputs("<p class=\"quiet\">", p->f);
         html_message(p->f, l->note, sizeof l->note);
@@ -111,7 +151,8 @@ int report_list_page(const command_line *o, const report_list *l)
     int status = report_begin(&p, o, l->command, l->says, reader, NULL);
     if (status < 0) {
         if (l->title)
-            report_box(&p, l->kind, l->title, l->about, l->outcome);
+            report_box(&p, l->kind, l->title, l->about,
+                       l->resumes ? "Outcome of that checkpoint:" : "Outcome:", l->outcome);
         put_lines(&p, l);
         if (l->resume) {
             html_section(p.f, "resume", "Resume with");

@@ -185,6 +185,98 @@ static void put_origin(report_page *p)
         p->f);
 }
 
+/* ---- the page, once it is whole. What came from a file has no markup left: each tag here is ours. */
+
+/* Links to the sections, where there are enough of them. */
+static void put_contents(FILE *f, const char *text)
+{
+    static const char begin[] = "<h2 id=\"";
+    enum { ENOUGH = 3 };
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, begin)); at++)
+        n++;
+    if (n < ENOUGH)
+        return;
+    fputs("<nav aria-label=\"Contents\"><ul class=\"contents\">", f);
+    for (const char *at = text, *end, *title; (at = strstr(at, begin)); at = end) {
+        at += sizeof begin - 1;
+        end = strchr(at, '"');
+        title = end[1] == '>' ? end + 2 : NULL; /* the verdict, which stands at the top, has a class too */
+        if (title)
+            fprintf(f, "<li><a href=\"#%.*s\">%.*s</a></li>", (int)(end - at), at,
+                    (int)(strstr(title, "</h2>") - title), title);
+    }
+    fputs("</ul></nav>\n", f);
+}
+
+static bool is_tag(const char *at, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(at + 1, name, n) == 0 && (at[1 + n] == '>' || at[1 + n] == ' ');
+}
+
+/* Each cell of a table with the head of its column: where a screen is too narrow for columns, rows are cards. */
+static void put_labelled(FILE *f, const char *text)
+{
+    enum { MOST = 16 };
+    ckpt_str heads[MOST];
+    size_t count = 0, column = 0;
+    bool head = false, body = false;
+    for (const char *at; (at = strchr(text, '<')); text = at + 1) {
+        fwrite(text, 1, (size_t)(at - text) + 1, f);
+        if (is_tag(at, "thead"))
+            head = true, count = 0;
+        else if (is_tag(at, "tbody"))
+            head = false, body = true;
+        else if (is_tag(at, "/tbody"))
+            body = false;
+        else if (is_tag(at, "tr"))
+            column = 0;
+        if (!is_tag(at, "th") && !is_tag(at, "td"))
+            continue;
+        if (head && count < MOST) {
+            const char *open = strchr(at, '>') + 1;
+            heads[count++] = (ckpt_str){open, (size_t)(strstr(open, "</t") - open)};
+        } else if (body && column < count) {
+            const ckpt_str *label = &heads[column++];
+            fputs(is_tag(at, "th") ? "th" : "td", f);
+            if (label->size && column > 1)
+                fprintf(f, " data-label=\"%.*s\"", (int)label->size, label->data);
+            at += 2;
+        }
+    }
+    fputs(text, f);
+}
+
+/* *text becomes the page as it is written; false: no memory, *text is as it was. */
+static bool finish(char **text, size_t *size)
+{
+    static const char header[] = "</header>\n";
+    char *whole = NULL;
+    size_t length = 0;
+    FILE *f = open_memstream(&whole, &length);
+    const char *rest = strstr(*text, header);
+    if (!f || !rest) {
+        if (f)
+            fclose(f);
+        free(whole);
+        return false;
+    }
+    rest += sizeof header - 1;
+    fwrite(*text, 1, (size_t)(rest - *text), f);
+    put_contents(f, rest);
+    put_labelled(f, rest);
+    bool failed = ferror(f) != 0;
+    if (fclose(f) != 0 || failed) {
+        free(whole);
+        return false;
+    }
+    free(*text);
+    *text = whole;
+    *size = length;
+    return true;
+}
+
 int report_end(report_page *p)
 {
     const cli *c = &p->o->cli;
@@ -194,7 +286,7 @@ int report_end(report_page *p)
     bool failed = ferror(p->f) != 0;
     int status = CLI_NO_ANSWER;
     bool replaced = stat(p->o->report, &st) == 0 && S_ISREG(st.st_mode);
-    if (fclose(p->f) != 0 || failed)
+    if (fclose(p->f) != 0 || failed || !finish(&p->text, &p->size))
         cli_fail(c, "no-memory", "out of memory for the report");
     else
         status = output_write(c, p->o->report, true, "", 0, p->text, p->size);

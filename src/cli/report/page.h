@@ -9,6 +9,7 @@
 enum {
     REPORT_FINDINGS = 100,
     REPORT_LAYERS = 40,
+    REPORT_SPECKS = 5, /* rows, after which a layer of less than a thousandth is left out */
     REPORT_LARGEST = 20,
     REPORT_DEVICES = 32,
     REPORT_TAGS = 256, /* told apart while counting */
@@ -22,10 +23,12 @@ enum {
 /* One page while it is made. It is made in memory, so that a file appears only when the page is whole. report_begin
  * makes f, and report_end or report_give_up frees f and text. */
 typedef struct report_page {
-    const command_line *o; /* the caller's */
-    FILE *f;               /* the page, in memory */
-    char *text;            /* what f has written; means something after a flush of f */
-    size_t size;           /* bytes of it */
+    const command_line *o;              /* the caller's */
+    FILE *f;                            /* the page, in memory */
+    char *text;                         /* what f has written; means something after a flush of f */
+    size_t size;                        /* bytes of it */
+    const char *codes[REPORT_FINDINGS]; /* of findings that the page has; theirs */
+    size_t code_count;
 } report_page;
 
 /* ---- page.c */
@@ -45,13 +48,18 @@ extern const char *const report_style[]; /* the style sheet; NULL at the end */
 /* ---- answer.c */
 void report_facts(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary, const char *id,
                   const char *title);
-/* The answer in a frame of its own; kind is html_icon's. */
-void report_box(report_page *p, const char *kind, const char *title, const char *says, const char *outcome);
+/* What one wants to know first: parameters, size, step. */
+void report_headline(report_page *p, const ckpt_reader *reader, const ckpt_summary *summary);
+/* The answer in a frame of its own; kind is html_icon's, `label` says what the outcome is of. */
+void report_box(report_page *p, const char *kind, const char *title, const char *says, const char *label,
+                const char *outcome);
 void report_verdict(report_page *p, const ckpt_doctor_result *result, const ckpt_report *findings);
 void report_assumed(report_page *p, const ckpt_doctor_result *result);
 /* What is odd, most severe first; either may be NULL. */
 void report_findings(report_page *p, const ckpt_report *a, const ckpt_report *b);
 void report_fix(report_page *p, const char *label, const char *text); /* a block to copy */
+/* The first `most` ways to fix it: a block for each that is pasted, prose outside of it. */
+void report_fixes(report_page *p, const ckpt_finding *finding, size_t most);
 
 /* ---- sizes.c */
 /* Who holds what; result NULL, or without places: by the tags alone. */

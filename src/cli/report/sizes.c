@@ -249,7 +249,8 @@ typedef struct member {
 } member;
 typedef struct layer {
     ckpt_str name;
-    size_t first; /* tensor: layers of one size stand in the file's order */
+    size_t first;   /* tensor: layers of one size stand in the file's order */
+    uint64_t alike; /* so many of one kind and size are one row */
     uint64_t tensors, nbytes, parts[HTML_KINDS];
 } layer;
 
@@ -282,12 +283,85 @@ static int by_layer(const void *a, const void *b)
     return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
+/* The first number of a name that stands between dots: "blocks." and ".mlp" are around that of "blocks.3.mlp". before.data
+ * NULL: there is none. */
+typedef struct stem {
+    ckpt_str before, after;
+} stem;
+
+static stem stem_of(ckpt_str name)
+{
+    for (size_t begin = 0, end; begin < name.size; begin = end + 1) {
+        for (end = begin; end < name.size && name.data[end] >= '0' && name.data[end] <= '9'; end++)
+            ;
+        if (end > begin && (end == name.size || name.data[end] == '.'))
+            return (stem){{name.data, begin}, {name.data + end, name.size - end}};
+        while (end < name.size && name.data[end] != '.')
+            end++;
+    }
+    return (stem){{NULL, 0}, name};
+}
+
+static int order_of(ckpt_str a, ckpt_str b)
+{
+    size_t n = a.size < b.size ? a.size : b.size;
+    int order = n ? memcmp(a.data, b.data, n) : 0;
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
 static int layer_by_size(const void *a, const void *b)
 {
     const layer *x = a, *y = b;
     if (x->nbytes != y->nbytes)
         return x->nbytes < y->nbytes ? 1 : -1;
     return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Those that can be one row stand together, in the file's order. */
+static int layer_by_kind(const void *a, const void *b)
+{
+    const layer *x = a, *y = b;
+    stem one = stem_of(x->name), other = stem_of(y->name);
+    int order = order_of(one.before, other.before);
+    if (order == 0)
+        order = order_of(one.after, other.after);
+    if (order == 0)
+        order = (x->nbytes > y->nbytes) - (x->nbytes < y->nbytes);
+    return order ? order : (x->first > y->first) - (x->first < y->first);
+}
+
+static bool is_alike(const layer *a, const layer *b)
+{
+    stem x = stem_of(a->name), y = stem_of(b->name);
+    return x.before.data && y.before.data && order_of(x.before, y.before) == 0 && order_of(x.after, y.after) == 0 &&
+           a->nbytes == b->nbytes && a->tensors == b->tensors && memcmp(a->parts, b->parts, sizeof a->parts) == 0;
+}
+
+/* Three and more layers of a stack that have the same tensors become one row; what is odd among them stands alone. */
+static size_t join_alike(layer *all, size_t count)
+{
+    enum { FEWEST = 3 };
+    size_t n = 0;
+    qsort(all, count, sizeof *all, layer_by_kind);
+    for (size_t i = 0, k; i < count; i = k) {
+        for (k = i + 1; k < count && is_alike(&all[i], &all[k]); k++)
+            ;
+        if (k - i < FEWEST) {
+            for (; i < k; i++)
+                all[n++] = all[i];
+            continue;
+        }
+        layer l = all[i];
+        l.alike = k - i;
+        for (size_t m = i + 1; m < k; m++) {
+            l.tensors += all[m].tensors;
+            l.nbytes = html_add(l.nbytes, all[m].nbytes);
+            for (unsigned kind = 0; kind < HTML_KINDS; kind++)
+                l.parts[kind] = html_add(l.parts[kind], all[m].parts[kind]);
+        }
+        all[n++] = l;
+    }
+    return n;
 }
 
 /* Sorted by layer, *members becomes the layers, largest first. */
@@ -306,6 +380,7 @@ static size_t layers_of(const ckpt_reader *reader, member *members, size_t count
         l->nbytes = html_add(l->nbytes, t->nbytes);
         l->parts[kind] = html_add(l->parts[kind], t->nbytes);
     }
+    n = join_alike(out, n);
     qsort(out, n, sizeof *out, layer_by_size);
     return n;
 }
@@ -329,8 +404,19 @@ static size_t members_of(const report_page *p, const ckpt_reader *reader, const 
 static void layer_row(FILE *f, const layer *l, uint64_t whole, uint64_t most)
 {
     fputs("<tr><th scope=\"row\"><span class=\"name long\">", f);
-    html_str(f, l->name, "");
-    fputs(l->name.size ? "</span></th><td class=\"n\">" : "(no name)</span></th><td class=\"n\">", f);
+    if (l->alike) {
+        char each[CLI_SIZE_MAX], n[CLI_SIZE_MAX];
+        stem around = stem_of(l->name);
+        html_str(f, around.before, "");
+        fputs("*", f);
+        html_str(f, around.after, "");
+        fputs("</span> <span class=\"quiet\">", f);
+        fprintf(f, "%s alike, %s each</span></th><td class=\"n\">", cli_count(n, l->alike),
+                cli_size(each, l->nbytes / l->alike));
+    } else {
+        html_str(f, l->name, "");
+        fputs(l->name.size ? "</span></th><td class=\"n\">" : "(no name)</span></th><td class=\"n\">", f);
+    }
     html_count(f, l->tensors);
     fputs("</td><td class=\"n\">", f);
     html_size(f, l->nbytes);
@@ -347,8 +433,12 @@ static void layer_table(report_page *p, const layer *layers, size_t count, uint6
     uint64_t parts[HTML_KINDS] = {0}, tensors = 0, bytes = 0;
     size_t shown = 0;
     html_table(p->f, "Size by layer (weights and optimizer state)", heads);
-    for (; shown < count && shown < REPORT_LAYERS && report_room(p); shown++)
+    for (; shown < count && shown < REPORT_LAYERS && report_room(p); shown++) {
+        bool speck = whole > 0 && layers[shown].nbytes < whole / 1000; /* callbacks' scores, by the dozen */
+        if (speck && shown >= REPORT_SPECKS)
+            break;
         layer_row(p->f, &layers[shown], whole, layers[0].nbytes);
+    }
     for (size_t i = 0; i < count; i++) {
         for (unsigned k = 0; k < HTML_KINDS; k++)
             parts[k] = html_add(parts[k], layers[i].parts[k]);
@@ -378,40 +468,73 @@ static void shape_cell(FILE *f, const ckpt_tensor_info *t)
     fputs(t->ndim > 16 ? ", ...]</td>" : "]</td>", f);
 }
 
-static void largest_table(report_page *p, const ckpt_reader *reader, const member *members, size_t count)
+/* Tensors of one shape, of which the first is shown. */
+typedef struct shape {
+    size_t tensor;
+    uint64_t count;
+} shape;
+
+static bool same_shape(const ckpt_tensor_info *a, const ckpt_tensor_info *b)
 {
-    static const char *const heads[] = {"name", "dtype", "shape", "device", "role", "#size", NULL};
-    size_t top[REPORT_LARGEST], n = 0;
+    return a->nbytes == b->nbytes && a->dtype == b->dtype && a->role == b->role && a->ndim == b->ndim &&
+           (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0) &&
+           a->device.size == b->device.size &&
+           (a->device.size == 0 || memcmp(a->device.data, b->device.data, a->device.size) == 0);
+}
+
+/* The shapes of the largest tensors, the largest first: *n of them. */
+static void find_largest(const ckpt_reader *reader, const member *members, size_t count, shape *top, size_t *n)
+{
     for (size_t i = 0; i < count; i++) {
-        size_t tensor = members[i].tensor, at = n;
+        size_t tensor = members[i].tensor, at = 0;
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, tensor);
-        for (; at > 0; at--) {
-            const ckpt_tensor_info *other = ckpt_reader_tensor(reader, top[at - 1]);
-            if (other->nbytes > t->nbytes || (other->nbytes == t->nbytes && top[at - 1] < tensor))
+        while (at < *n && !same_shape(ckpt_reader_tensor(reader, top[at].tensor), t))
+            at++;
+        if (at < *n) {
+            top[at].count++;
+            top[at].tensor = tensor < top[at].tensor ? tensor : top[at].tensor;
+            continue;
+        }
+        for (at = *n; at > 0; at--) {
+            const ckpt_tensor_info *other = ckpt_reader_tensor(reader, top[at - 1].tensor);
+            if (other->nbytes > t->nbytes || (other->nbytes == t->nbytes && top[at - 1].tensor < tensor))
                 break;
             if (at < REPORT_LARGEST)
                 top[at] = top[at - 1];
         }
         if (at < REPORT_LARGEST)
-            top[at] = tensor;
-        n += n < REPORT_LARGEST;
+            top[at] = (shape){tensor, 1};
+        *n += *n < REPORT_LARGEST;
     }
+}
+
+static void largest_table(report_page *p, const ckpt_reader *reader, const member *members, size_t count)
+{
+    static const char *const heads[] = {"name",   "#of this shape", "dtype",         "shape",
+                                        "device", "role",           "#size of each", NULL};
+    shape top[REPORT_LARGEST];
+    size_t n = 0;
+    uint64_t left = count;
+    find_largest(reader, members, count, top, &n);
     html_table(p->f, "The largest tensors", heads);
     for (size_t i = 0; i < n && report_room(p); i++) {
-        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, top[i]);
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, top[i].tensor);
         fputs("<tr><th scope=\"row\"><span class=\"name long\">", p->f);
         html_str(p->f, t->name, "");
-        fprintf(p->f, "</span></th><td class=\"name word\">%s</td>", ckpt_dtype_name(t->dtype));
+        fputs("</span></th><td class=\"n\">", p->f);
+        html_count(p->f, top[i].count);
+        fprintf(p->f, "</td><td class=\"name word\">%s</td>", ckpt_dtype_name(t->dtype));
         shape_cell(p->f, t);
         fputs("<td class=\"name word\">", p->f);
         html_str(p->f, t->device, "none");
         fprintf(p->f, "</td><td>%s</td><td class=\"n\">", ckpt_role_name(t->role));
         html_size(p->f, t->nbytes);
         fputs("</td></tr>\n", p->f);
+        left -= top[i].count < left ? top[i].count : left;
     }
     html_table_end(p->f);
-    if (n < count)
-        fprintf(p->f, "<p class=\"quiet\">and %zu more: <code>ckpt-inspect list</code> has all.</p>\n", count - n);
+    if (left)
+        fprintf(p->f, "<p class=\"quiet\">and %" PRIu64 " more: <code>ckpt-inspect list</code> has all.</p>\n", left);
 }
 
 static void sizes_tables(report_page *p, const ckpt_reader *reader, member *members, layer *layers, tallies *sums,

@@ -30,6 +30,15 @@ const char *const report_style[] = {
     "white-space:pre-wrap;overflow-wrap:anywhere}\n",
     "pre code{font-size:inherit;-webkit-user-select:all;user-select:all}\n",
     "pre.program{white-space:pre;overflow-x:auto}\n",
+    ".big{display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;margin:1rem 0}.big dd{font-size:1.75rem;font-weight:600;line-height:1.2}"
+    ".big div{display:flex;flex-direction:column-reverse}\n",
+    ".contents{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;list-style:none;margin:.75rem 0 0;padding:0;font-size:.875rem}"
+    "a{color:var(--note)}\n",
+    ".cause{font-size:1.0625em}\n",
+    "details{margin:.6rem 0 0}summary{cursor:pointer;color:var(--note)}details .findings{margin-top:.75rem}\n",
+    ".findings .fix+p{margin-top:.2rem}\n",
+    ".curve{display:block;width:100%;height:6rem}.curve polyline{fill:none;stroke:var(--k0);stroke-width:2;"
+    "vector-effect:non-scaling-stroke}.curve circle{fill:var(--k0)}\n",
     "dl.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,14rem),1fr));gap:.75rem 1.5rem;margin:0}\n",
     ".facts div{min-width:0}\n",
     ".facts .wide{grid-column:1/-1}\n",
@@ -54,7 +63,8 @@ const char *const report_style[] = {
     ".fix{margin:.5rem 0 0;color:var(--quiet);font-size:.875rem}\n",
     ".scroll{overflow-x:auto;margin:.5rem 0 1rem}\n",
     ".scroll:focus-visible{outline:2px solid var(--note);outline-offset:2px}\n",
-    "table{border-collapse:collapse;width:100%;font-size:.9375rem}\n",
+    "table{border-collapse:collapse;width:100%;font-size:.875rem}\n",
+    "table .name,table code{font-size:.8125rem}\n",
     "caption{text-align:left;color:var(--quiet);font-size:.875rem;padding:0 0 .35rem}\n",
     "th,td{padding:.3rem .9rem .3rem 0;text-align:left;vertical-align:top;border-top:1px solid var(--line)}\n",
     "thead td{border-top:0}\n",
@@ -64,7 +74,7 @@ const char *const report_style[] = {
     ".n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n",
     "td.bars{width:38%;min-width:7rem;vertical-align:middle}\n",
     "td.name:not(.word){min-width:4.5rem}\n",
-    "th .long{display:inline-block;min-width:9rem}\n",
+    "th .long{display:inline-block;min-width:14rem}\n",
     ".word{overflow-wrap:normal;white-space:nowrap}\n",
     ".bar{display:block;width:100%;height:.8rem}\n",
     ".bar rect{stroke:var(--surface);stroke-width:1px;vector-effect:non-scaling-stroke}\n",
@@ -85,13 +95,18 @@ const char *const report_style[] = {
     "figcaption{font-size:.9375rem;overflow-wrap:anywhere}\n",
     "footer{padding-top:.25rem;padding-bottom:2rem;color:var(--quiet);font-size:.875rem}\n",
     "footer p{margin:.5rem 0}\n",
-    "@media screen and (max-width:40rem){body{font-size:15px}th,td{padding-right:.6rem}table{font-size:.875rem}"
-    ".bars{display:none}dl.facts{grid-template-columns:1fr 1fr;gap:.6rem 1rem}}\n",
+    "@media screen and (max-width:40rem){body{font-size:15px}"
+    "dl.facts{grid-template-columns:1fr 1fr;gap:.6rem 1rem}.big{gap:.5rem 1.5rem}.big dd{font-size:1.4rem}"
+    "table,caption,tbody,tr,th,td{display:block}thead{display:none}tr{padding:.5rem 0;border-top:1px solid var(--line)}"
+    "th,td{border:0;padding:.05rem 0;text-align:left}td.n{text-align:left;white-space:normal}.word{white-space:normal}"
+    "tbody th{font-weight:600}td:empty,td.bars{display:none}th .long{min-width:0}"
+    "[data-label]::before{content:attr(data-label) \": \";color:var(--quiet);font:.875rem system-ui,sans-serif}}\n",
     "@media print{body{background:#fff;font-size:10.5pt}main,footer{max-width:none;padding:0}"
     "section{break-inside:auto;border-radius:0;padding:.5rem 0;border-width:1px 0 0}.verdict{padding:.6rem;"
     "border-width:1px 1px 1px 6px;print-color-adjust:exact;-webkit-print-color-adjust:exact}"
-    "h2,h3,caption{break-after:avoid}.findings li,figure,tr,.hold li{break-inside:avoid}"
+    "h2,h3,caption{break-after:avoid}.findings p,pre,figure,tr,.hold li{break-inside:avoid}"
     ".scroll,pre.program{overflow:visible}pre.program{white-space:pre-wrap}"
-    ".n{white-space:normal}}\n",
+    ".n{white-space:normal}nav{display:none}a{color:inherit;text-decoration:none}"
+    "details::details-content{content-visibility:visible;display:block;height:auto}}\n",
     NULL,
 };

@@ -94,7 +94,7 @@ ckpt_status ckpt__folder_findings(ckpt__folder_reader *r, const ckpt__index *par
     for (size_t i = 0; i < ckpt_report_count(part->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(part->findings, i);
         const char *whose = f->file[0] ? f->file : name; /* of a folder's, one of its files */
-        if (!ckpt__report_add(r->index->findings, f->severity, f->code, f->tensor, f->fix, "%s", f->message) ||
+        if (!ckpt__report_repeat(r->index->findings, f, f->severity, f->code) ||
             !ckpt__report_detail(r->index->findings, whose, f->from, f->to, f->nbytes))
             return ckpt__fail_memory(err, "findings", 0);
     }

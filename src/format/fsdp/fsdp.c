@@ -118,8 +118,7 @@ static ckpt_status take_in(ckpt__fsdp *f, ckpt__fsdp_file *file, ckpt__index *pa
     for (size_t i = 0; good && i < ckpt_report_count(findings); i++) {
         const ckpt_finding *one = ckpt_report_get(findings, i);
         if (!file->shards || strcmp(one->code, "closed-tensors") != 0)
-            good = ckpt__report_add(kept, one->severity, one->code, one->tensor, one->fix, "%s", one->message) &&
-                   ckpt__report_detail(kept, one->file, one->from, one->to, one->nbytes);
+            good = ckpt__report_repeat(kept, one, one->severity, one->code);
     }
     if (good)
         part->findings = kept;

@@ -297,7 +297,7 @@ ckpt_status ckpt__meg_absorb(ckpt__index *into, ckpt__index *part, const char *n
     bool ok = true;
     for (size_t i = 0; ok && i < ckpt_report_count(part->findings); i++) {
         const ckpt_finding *f = ckpt_report_get(part->findings, i);
-        ok = ckpt__report_add(into->findings, f->severity, f->code, f->tensor, f->fix, "%s", f->message) &&
+        ok = ckpt__report_repeat(into->findings, f, f->severity, f->code) &&
              ckpt__report_detail(into->findings, name, f->from, f->to, f->nbytes);
     }
     if (!ok) {

@@ -165,6 +165,12 @@ END_TEST
 /* A path in a fix can be pasted into a shell. */
 START_TEST(fix_is_quoted)
 {
+    static const char *const names[][3] = {
+        {"it's a file.pt", "it'\\''s a file.pt", "it\\'s a file.pt"},
+        {"two\nlines.pt", "/two\\012lines.pt'", "two\\nlines.pt"}, /* $'...' */
+        {"not \xff utf.pt", "/not \\377 utf.pt'", "not \\udcff utf.pt"},
+        {"\xe6\xa8\xa1.pt", "/\xe6\xa8\xa1.pt'", "/\xe6\xa8\xa1.pt'"},
+    };
     size_t size;
     char *data = read_all(fixture("fused-step-cpu.pt"), &size);
     ckpt_reader *reader = NULL;
@@ -172,16 +178,21 @@ START_TEST(fix_is_quoted)
     ckpt_doctor_options options;
     ckpt_doctor_result r = CKPT_DOCTOR_RESULT_INIT;
     memset(&options, 0, sizeof options);
-    options.loader = CKPT;
-    write_all(temporary("it's a file.pt"), data, size);
-    ck_assert_int_eq(ckpt_reader_open(temporary("it's a file.pt"), NULL, &reader, &err), CKPT_OK);
-    ck_assert_int_eq(ckpt_doctor(reader, &options, &r, report, &err), CKPT_OK);
-    const ckpt_finding *f = ckpt_report_find(report, "step-on-cpu", NULL);
-    ck_assert_ptr_nonnull(f);
-    ck_assert_ptr_nonnull(strstr(f->fix, "it'\\''s a file"));
-    ck_assert_str_eq(f->tensor, "optimizer.state.0.step");
-    ckpt_doctor_result_clear(&r);
-    ckpt_reader_close(reader);
+    options.torch_major = 2;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        options.loader = CKPT_LOADER_TORCH;
+        write_all(temporary(names[i][0]), data, size);
+        ck_assert_int_eq(ckpt_reader_open(temporary(names[i][0]), NULL, &reader, &err), CKPT_OK);
+        ck_assert_int_eq(ckpt_doctor(reader, &options, &r, report, &err), CKPT_OK);
+        const ckpt_finding *f = ckpt_report_find(report, "step-on-cpu", NULL);
+        ck_assert_ptr_nonnull(f);
+        ck_assert_msg(strstr(f->fix, names[i][1]) != NULL, "%s", f->fix);
+        ck_assert_msg(strstr(f->fix, names[i][2]) != NULL, "%s", f->fix);
+        ck_assert_str_eq(f->tensor, "optimizer.state.0.step");
+        ckpt_doctor_result_clear(&r);
+        ckpt_report_clear(report);
+        ckpt_reader_close(reader);
+    }
     ckpt_report_free(report);
     free(data);
 }

@@ -9,8 +9,9 @@ static void check_texts(const ckpt_report *report, int row)
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         ck_assert_str_ne(f->message, "");
-        static const char *const left[] = {"{n}",  "{s}",    "{a}",   "{b}",       "{c}",      "{path}",
-                                           "{py}", "{mend}", "{dst}", "{version}", "{loader}", "{torch}"};
+        static const char *const left[] = {"{n}",    "{s}",    "{a}",   "{b}",       "{c}",      "{path}",
+                                           "{py}",   "{mend}", "{dst}", "{version}", "{loader}", "{torch}",
+                                           "{file}", "{drop}", "{es}",  "{have}",    "{are}",    "{were}"};
         for (size_t k = 0; k < sizeof left / sizeof *left; k++)
             ck_assert_msg(!strstr(f->message, left[k]) && !strstr(f->fix, left[k]), "row %d: %s: %s | %s", row, f->code,
                           f->message, f->fix);
@@ -20,6 +21,9 @@ static void check_texts(const ckpt_report *report, int row)
                           row, mend);
         if (f->severity > CKPT_SEVERITY_NOTE)
             ck_assert_msg(*f->fix, "row %d: %s has no fix", row, f->code);
+        ck_assert_int_eq(*f->fix != 0, f->fix_count > 0);
+        for (size_t k = 0; k < f->fix_count; k++) /* tests/fixes.sh reads the kinds */
+            ck_assert_msg(*f->fixes[k]->kind && strstr(f->fix, f->fixes[k]->text), "row %d: %s", row, f->fix);
     }
 }
 

@@ -424,6 +424,41 @@ START_TEST(a_finding_has_the_whole_name)
 }
 END_TEST
 
+/* A sentence is one, whatever bytes it has; alternatives are told apart, and what has no text is none. */
+START_TEST(a_fix_has_alternatives)
+{
+    static const char several[] = CKPT__FIX_SHELL "ls" CKPT__FIX_PYTHON CKPT__FIX_PYTHON "1" CKPT__FIX_C
+                                                  "f();" CKPT__FIX_CONFIG "x = 1" CKPT__FIX_ADVICE "wait";
+    static const char *const kinds[] = {"shell", "python", "c", "config", "advice"}, *const texts[] = {"ls", "1",
+                                                                                                       "f();", "x = 1",
+                                                                                                       "wait"};
+    ckpt_report *r = ckpt_report_new(), *other = ckpt_report_new();
+    ck_assert(ckpt__report_add(r, CKPT_SEVERITY_ERROR, "a", NULL, several, "it is odd"));
+    ck_assert(ckpt__report_add(r, CKPT_SEVERITY_ERROR, "b", NULL, "wait" CKPT__FIX_SHELL "rm it", "it is odd"));
+    ck_assert(ckpt__report_add(r, CKPT_SEVERITY_ERROR, "c", NULL, NULL, "it is odd"));
+    ck_assert(ckpt__report_add(r, CKPT_SEVERITY_ERROR, "d", NULL, CKPT__FIX_SHELL, "it is odd"));
+    ck_assert(ckpt__report_merge(other, r));
+    for (int i = 0; i < 2; i++) {
+        const ckpt_finding *f = ckpt_report_get(i ? other : r, 0);
+        ck_assert_uint_eq(f->fix_count, 5);
+        ck_assert_str_eq(f->fix, "ls; or: 1; or: f();; or: x = 1; or: wait");
+        for (size_t k = 0; k < 5; k++) {
+            ck_assert_str_eq(f->fixes[k]->kind, kinds[k]);
+            ck_assert_str_eq(f->fixes[k]->text, texts[k]);
+        }
+        f = ckpt_report_get(i ? other : r, 2);
+        ck_assert(f->fix_count == 0 && !f->fixes && !*f->fix);
+        f = ckpt_report_get(i ? other : r, 3);
+        ck_assert(f->fix_count == 0 && !f->fixes && !*f->fix);
+    }
+    const ckpt_finding *f = ckpt_report_get(r, 1);
+    ck_assert(f->fix_count == 1 && strcmp(f->fixes[0]->kind, "advice") == 0);
+    ck_assert_str_eq(f->fix, "wait" CKPT__FIX_SHELL "rm it");
+    ckpt_report_free(r);
+    ckpt_report_free(other);
+}
+END_TEST
+
 START_TEST(a_report_fails_with_its_first_eight)
 {
     ckpt_report *r = ckpt_report_new();
@@ -563,6 +598,7 @@ int main(void)
     tcase_add_test(t, a_value_by_its_path);
     tcase_add_test(t, views_stay_inside_their_storage);
     tcase_add_test(t, a_finding_has_the_whole_name);
+    tcase_add_test(t, a_fix_has_alternatives);
     tcase_add_test(t, a_report_fails_with_its_first_eight);
     tcase_add_test(t, parts_become_one_index);
     tcase_add_test(t, what_is_kept_of_a_tensor_is_small);
