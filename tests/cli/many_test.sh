@@ -53,8 +53,14 @@ check "a snippet is of one"
 ask 1 scan whole.pt attack.pkl && grep -q '^whole.pt: clean ' out && grep -q '^attack.pkl: dangerous ' out && ! grep -q '^harmless' out &&
     tail -n 1 out | grep -qx '2 paths: 1 clean, 1 dangerous'
 check "scan"
-ask 0 show whole.pt weights.safetensors && grep -qx '==> whole.pt <==' out && grep -qx '==> weights.safetensors <==' out
-check "show"
+ask 0 show -v whole.pt weights.safetensors && grep -qx '==> whole.pt <==' out && grep -qx '==> weights.safetensors <==' out && [ "$(grep -c '^format ' out)" -eq 2 ]
+check "show -v: all of each"
+ask 0 show whole.pt weights.safetensors "$data/run/one" && [ "$(wc -l <out)" -eq 5 ] && head -n 1 out | grep -q '^format .* step .* parameters .* size .* verdict .* path$' &&
+    grep -q '^torch  .*  29  .* KiB  resumes  *whole.pt$' out && grep -q '^safetensors .* 8  .* B  weights-only  *weights.safetensors$' out &&
+    grep -q '^run  *ckpt  *100 .* 1 checkpoint  *.*run/one$' out && tail -n 1 out | grep -qx '3 checkpoints: 3 read'
+check "show: a line each"
+ask 2 show whole.pt gone.pt && grep -q '^-  .* not read  *gone.pt$' out && grep -q '^ckpt-inspect: gone.pt: cannot open it' err && tail -n 1 out | grep -qx '2 checkpoints: 1 read, 1 not read'
+check "show: also of one that cannot be read"
 ask 0 show --json whole.pt weights.safetensors && [ "$(grep -c '"producer"' out)" -eq 2 ]
 check "show --json"
 ask 2 list whole.pt damaged.pt && grep -q "list takes one PATH; unexpected argument 'damaged.pt'" err
@@ -143,6 +149,110 @@ check "an option that is close is named"
 escape=$(printf '\033')
 ask 0 verify --color always whole.pt && grep -q "$escape" out && ask 0 verify --color never whole.pt && ! grep -q "$escape" out && ask 2 verify --color red whole.pt
 check "--color"
+
+# ---- show --by
+ask 0 show --by dtype whole.pt && sed -n '/^tensors  *parameters/,$p' out >table && [ "$(awk 'NR > 1 { n += $1 } END { print n }' table)" = "$("$inspect" list whole.pt | sed 1d | wc -l)" ] && awk 'NR > 1 { n += $2 } END { exit n != 29 }' table
+check "show --by dtype: all tensors, and the parameters among them"
+for by in role device layer; do
+    ask 0 show --by $by whole.pt && sed -n '/^tensors  *parameters/,$p' out >table && awk 'NR > 1 && $2 != "-" { n += $2 } END { exit n != 29 }' table
+    check "show --by $by: as many parameters"
+done
+ask 0 show --by role --json whole.pt && tr -d ' \n' <out | grep -q '"by":\[{"name":"param","tensors":6,"parameters":29,"nbytes":116},'
+check "also as JSON"
+if python3 -c '' 2>/dev/null; then
+layers() # layers FILE ODD: of 8 layers one may have another shape
+{
+    python3 - "$@" <<'PYTHON'
+import json, struct, sys
+header, at = {}, 0
+for name, shape in [("embed.weight", [4, 2])] + [("model.layers.%d.%s" % (i, k), [2, 3] if i != int(sys.argv[2]) else [2, 5]) for i in sorted(range(12), key=str) for k in ("a.weight", "b.weight")] + [("head.weight", [2, 4])]:
+    size = 4 * shape[0] * shape[1]
+    header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+    at += size
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + bytes(at))
+PYTHON
+}
+layers even.safetensors -1 && ask 0 show --by layer even.safetensors && [ "$(sed -n '/^tensors  *parameters/,$p' out | sed 1d | awk '{ print $1, $2, $NF }' | tr '\n' ';')" = '1 8 embed;24 144 model.layers.*;1 8 head;' ] &&
+    grep -q '^ *24  *144 .* 12  model.layers.\*$' out
+check "show --by layer: layers that are alike are one line"
+layers odd.safetensors 5 && ask 0 show --by layer odd.safetensors && grep -q '^ *22  *132 .* 11  model.layers.\* (0-4, 6-11)$' out && grep -q '^ *2  *20 .* -  model.layers.5$' out
+check "and the odd one is another"
+ask 0 show --by layer --json odd.safetensors && tr -d ' \n' <out | grep -q '{"name":"model.layers.5","tensors":2,"parameters":20,"nbytes":80,"layers":\["model.layers.5"\]}'
+check "also as JSON"
+fi
+ask 2 show --by colour whole.pt && grep -q 'choose layer, dtype, role or device' err && ask 2 stats --by layer whole.pt && grep -q 'stats: --by is for --run, which was not given' err
+check "no other kinds"
+ask 2 show --by role "$data/run/one" && grep -q -e '--by are for one of them' err
+check "--by is of one checkpoint"
+
+# ---- the width of the terminal
+if python3 -c '' 2>/dev/null; then
+widest() # widest COLUMNS PATH: the widest line of show on a terminal, without findings and the call to paste
+{
+    python3 - "$inspect" "$@" <<'PYTHON'
+import fcntl, os, pty, struct, sys, termios
+child, end = pty.fork()
+if child == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[2]), 0, 0))
+    os.execv(sys.argv[1], [sys.argv[1], "show", "--color", "never", sys.argv[3]])
+text = b""
+while True:
+    try:
+        more = os.read(end, 65536)
+    except OSError:
+        break
+    if not more:
+        break
+    text += more
+os.waitpid(child, 0)
+lines = text.decode().replace("\r", "").split("\n")
+kept = []
+for line in lines:
+    if line.startswith(("resume with", "warning", "note", "error")):
+        break
+    kept.append(line)
+print(max(map(len, kept)), len(kept))
+PYTHON
+}
+lines() { echo "$1" | cut -d ' ' -f 2; }
+at_40=$(widest 40 "$data/peers/lightning.ckpt") at_60=$(widest 60 "$data/peers/lightning.ckpt") at_200=$(widest 200 "$data/peers/lightning.ckpt")
+[ "${at_40% *}" -le 40 ] && [ "${at_40% *}" -gt 30 ] && [ "${at_60% *}" -le 60 ] && [ "${at_200% *}" -gt 80 ] &&
+    [ "$(lines "$at_40")" -gt "$(lines "$at_60")" ] && [ "$(lines "$at_60")" -gt "$(lines "$at_200")" ]
+check "show follows the width of the terminal ($at_40, $at_60, $at_200)"
+fi
+
+# ---- stats --run
+mkdir steps && cp "$data/peers/lightning.ckpt" steps/a.ckpt && cp whole.pt steps/b.pt && head -c 900 whole.pt >steps/c.pt
+ask 0 stats --run steps && [ "$(wc -l <out)" -eq 3 ] && head -n 1 out | grep -q '^ *step .* norm  nonfinite .* path$' && grep -q '^ckpt-inspect: steps/c.pt: skipped: ' err
+check "stats --run: a line for each that is complete"
+if python3 -c '' 2>/dev/null; then
+norm() { "$inspect" stats --json --role param "$1" | python3 -c 'import json, sys; print("%.6g" % sum(t["count"] * (t["std"] ** 2 + t["mean"] ** 2) for t in json.load(sys.stdin)["tensors"]) ** .5)'; }
+ask 0 stats --run steps && grep steps/a.ckpt out | grep -q "  $(norm steps/a.ckpt)  " && grep steps/b.pt out | grep -q "  $(norm steps/b.pt)  "
+check "the norm of the weights"
+fi
+ask 0 stats --run --json steps && grep -q '"path": "steps/a.ckpt", "step": 4, .*"lr": 0.01, .*"nonfinite": 0, .*"norm": ' out
+check "also as JSON"
+ask 0 stats --run --by layer steps/ && grep -q '^norms of the layers, in the order of these 2$' out && ask 0 stats --run --by layer --json steps && grep -q '"layers": \[{"name": ".*", "norm": ' out
+check "with layers"
+mkdir nans && cp nan.safetensors nans/x.safetensors && ask 0 stats --run nans && awk 'NR == 2 { exit $3 != 1 && $2 != 1 }' out && grep -q '  1  .* nans/x.safetensors' out
+check "NaN are counted, and are not in the norm"
+ask 0 stats --run "$data/run/one" && [ "$(wc -l <out)" -eq 2 ] && grep -q '^ *100 .*step-00000100$' out
+check "stats --run of a run directory"
+ask 2 stats --run whole.pt && grep -q 'whole.pt: neither a run directory nor a folder' err && ask 2 stats --run "$data/run/ranks" && grep -q 'not there for a run of several ranks' err && ask 2 stats --run --by role steps
+check "of what it is not"
+
+# ---- scan of a directory
+mkdir -p down/deep/deeper && cp whole.pt down && cp attack.pkl down/deep/deeper && echo text >down/readme.txt
+ask 1 scan down && grep -qx 'dangerous  deep/deeper/attack.pkl' out && grep -qx 'clean      whole.pt' out && grep -qx 'others     1 file that names nothing to import' out &&
+    tail -n 2 out | head -n 1 | grep -q '^down: dangerous (3 files'
+check "scan of a directory: a line for each file that names something, the worst first"
+[ "$(grep -n '^dangerous  deep/deeper/attack.pkl$' out | cut -d : -f 1)" -lt "$(grep -n '^clean      whole.pt$' out | cut -d : -f 1)" ]
+check "in that order"
+ask 1 scan --json down && tr -d ' \n' <out | grep -q '"by_file":\[{"file":"deep/deeper/attack.pkl","verdict":"dangerous"},{"file":"whole.pt","verdict":"clean"}\]'
+check "also as JSON"
+ask 0 scan --json whole.pt && ! grep -q by_file out
+check "of a file there is none"
 
 # ---- how many parameters
 ask 0 show whole.pt && grep -qx 'parameters 29 in 6 tensors, float32' out && ask 0 show --json whole.pt && tr -d ' \n' <out | grep -qF '"parameters":{"count":29,"tensors":6,"tied":0,"roles_known":true,"dtypes":[{"dtype":"float32","count":29}]}'

@@ -37,7 +37,7 @@ from show list tree verify doctor extract stats diff
 quiet -
 color -
 ndjson -
-verbose verify doctor
+verbose show verify doctor
 output extract
 raw extract
 force extract
@@ -46,6 +46,8 @@ reverse list
 exclude diff
 limit list diff
 nonfinite stats
+by show stats
+run stats
 check list extract stats diff
 for doctor
 torch doctor

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/inspect/newest.h"
 #include "cli/report/report.h"
 
 /* A value in a line of text is cut to so many bytes: a difference is named there, not shown whole. */
@@ -452,7 +453,7 @@ int inspect_diff(const command_line *o)
     options.tolerant = o->atol.text || o->rtol.text;
     options.atol = o->atol.real;
     options.rtol = o->rtol.real;
-    ckpt_reader *a = cli_open(c, o->paths[0]), *b = a ? cli_open(c, o->paths[1]) : NULL;
+    ckpt_reader *a = newest_open(o, 0), *b = a ? newest_open(o, 1) : NULL;
     const ckpt_reader *const both[] = {a, b};
     int status = b ? cli_selection_finds(c, both, 2) : CLI_NO_ANSWER;
     if (status < 0)

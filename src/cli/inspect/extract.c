@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "cli/inspect/newest.h"
 #include "cli/out/file.h"
 
 /* numpy's name of a dtype; NULL where numpy has none. */
@@ -144,7 +145,7 @@ int inspect_extract(const command_line *o)
         return cli_usage(&o->cli, "extract: --json and the tensor cannot both go to standard output");
     if (strcmp(o->output, "-") == 0 && isatty(STDOUT_FILENO))
         return cli_usage(&o->cli, "extract: binary data is not written to a terminal");
-    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    ckpt_reader *reader = newest_open(o, 0);
     if (!reader)
         return CLI_NO_ANSWER;
     size_t i = 0;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include "cli/inspect/folder.h"
 #include "cli/inspect/show.h"
+#include "cli/inspect/show_line.h"
 #include "cli/report/report.h"
 
 enum { ENTRIES_MAX = 20000, PARTS_MAX = 100 };
@@ -176,6 +177,7 @@ static bool look_at(folder_item *it, bool directory)
         one = !empty || begun;
         it->complete = !empty && !folder_has_damage(it, reader);
         take_summary(it, reader);
+        folder_take_claim(it, reader);
         ckpt_reader_close(reader);
         if (begun && holds_others(it->path))
             return false;
@@ -233,7 +235,7 @@ static bool add(folder_list *l, const char *name, bool *directory)
     return true;
 }
 
-static void free_list(folder_list *l)
+void folder_free(folder_list *l)
 {
     for (size_t i = 0; i < l->count; i++)
         free_item(&l->items[i]);
@@ -332,64 +334,54 @@ static int in_order(const void *x, const void *y)
     return strcmp(a->name, b->name);
 }
 
-/* accelerate counts its checkpoints, and keeps no step; verl and loops of one's own have it in the directory's name alone. */
-static bool is_counted(const folder_item *it)
-{
-    return it->complete && strcmp(it->format, "run") != 0 &&
-           (it->step >= 0 || (it->number >= 0 && (it->trains || strcmp(it->format, "accelerate") == 0)));
-}
-
-/* The one to go on from: the last that is whole, where one program wrote all that count. */
-static const folder_item *newest(const folder_list *l)
-{
-    const folder_item *last = NULL;
-    for (size_t i = 0; i < l->count; i++) {
-        const folder_item *it = &l->items[i];
-        if (!is_counted(it))
-            continue;
-        if (!it->producer[0] || (last && strcmp(last->producer, it->producer) != 0))
-            return NULL;
-        last = it;
-    }
-    return last;
-}
-
 /* ---- what is printed */
 
 static const char *word_of(const folder_item *it)
 {
-    return it->complete ? "complete" : it->unread ? "not read" : it->unfinished ? "unfinished" : "damaged";
+    return it->complete     ? it->checked == FOLDER_BYTES ? "verified" : "readable"
+           : it->unread     ? "not read"
+           : it->refused    ? "refused"
+           : it->unfinished ? "unfinished"
+                            : "damaged";
 }
 
-/* For free(); NULL: no memory. They point into the list. */
-static checkpoint *rows_of(const folder_list *l)
+static bool make_rows(folder_list *l)
 {
-    checkpoint *rows = calloc(l->count + 1, sizeof *rows);
-    for (size_t i = 0; rows && i < l->count; i++) {
+    static const char *const checks[] = {"structure", "partial", "bytes"};
+    l->rows = calloc(l->count + 1, sizeof *l->rows);
+    for (size_t i = 0; l->rows && i < l->count; i++) {
         const folder_item *it = &l->items[i];
-        rows[i] = (checkpoint){.name = {it->name, strlen(it->name)},
-                               .path = it->path,
-                               .format = it->format[0] ? it->format : NULL,
-                               .producer = it->producer[0] ? it->producer : NULL,
-                               .step = it->step,
-                               .epoch = it->epoch,
-                               .epoch_exact = it->epoch_exact,
-                               .score = it->score,
-                               .time = it->time,
-                               .nbytes = it->nbytes,
-                               .complete = it->complete,
-                               .unread = it->unread,
-                               .state = word_of(it),
-                               .why = it->complete ? NULL : it->why,
-                               .style = it->complete ? NULL
-                                        : it->unread ? "yellow"
-                                                     : "red",
-                               .kind = it->complete ? "good"
-                                       : it->unread ? "warning"
-                                                    : "error"};
-        rows[i].score.name = (ckpt_str){it->metric[0] ? it->metric : NULL, strlen(it->metric)};
+        const bool looked = it->complete && strcmp(it->format, "run") != 0;
+        l->rows[i] = (checkpoint){.name = {it->name, strlen(it->name)},
+                                  .path = it->path,
+                                  .format = it->format[0] ? it->format : NULL,
+                                  .producer = it->producer[0] ? it->producer : NULL,
+                                  .step = it->step,
+                                  .epoch = it->epoch,
+                                  .epoch_exact = it->epoch_exact,
+                                  .score = it->score,
+                                  .time = it->time,
+                                  .nbytes = it->nbytes,
+                                  .complete = it->complete,
+                                  .unread = it->unread,
+                                  .checked = it->unread ? NULL : checks[it->checked],
+
+                                  .best_known = l->best.item != NULL,
+                                  .best = it->best,
+                                  .last = it->last,
+                                  .state = word_of(it),
+                                  .why = it->complete ? NULL : it->why,
+                                  .style = it->complete ? NULL
+                                           : it->unread ? "yellow"
+                                                        : "red",
+                                  .kind = it->complete ? "good"
+                                          : it->unread ? "warning"
+                                                       : "error"};
+        l->rows[i].score.name = (ckpt_str){it->metric[0] ? it->metric : NULL, strlen(it->metric)};
+        l->unchecked += looked && it->checked == FOLDER_STRUCTURE;
     }
-    return rows;
+    l->no_memory = l->no_memory || !l->rows;
+    return l->rows != NULL;
 }
 
 static void text_table(const folder_list *l)
@@ -399,7 +391,60 @@ static void text_table(const folder_list *l)
         printf("and %zu more entries, which were not looked at\n", l->passed);
 }
 
-static void show_text_of(const folder_list *l, uint64_t nbytes, const char *resume)
+/* Who says which is the best, or why it is not known. */
+static void text_best(const folder_list *l)
+{
+    const folder_best *b = &l->best;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = b->said ? open_memstream(&text, &size) : NULL;
+    if (!f)
+        return;
+    if (b->item)
+        cli_put(f, b->item->name, strlen(b->item->name));
+    else
+        fputs(b->name[0] ? "" : "not known: ", f);
+    cli_put(f, b->why, strlen(b->why));
+    if (b->monitor) {
+        fputs(", by ", f);
+        cli_put(f, b->monitor, strlen(b->monitor));
+    }
+    fprintf(f, "%s%s%s", b->mode ? " (" : "", b->mode ? b->mode : "", b->mode ? ")" : "");
+    if (fclose(f) == 0) {
+        printf("%s%-11s%s", cli_style(&l->o->cli, "bold"), "best", cli_style(&l->o->cli, "off"));
+        cli_put_wrapped(stdout, text, 11, 11);
+    }
+    free(text);
+}
+
+/* What "readable" does not promise. */
+static void text_unchecked(const folder_list *l, const folder_item *last)
+{
+    char *text = NULL;
+    size_t size = 0;
+    const bool partial = last && last->checked == FOLDER_PARTIAL;
+    FILE *f = l->unchecked || partial ? open_memstream(&text, &size) : NULL;
+    if (!f)
+        return;
+    if (partial) {
+        fputs("of ", f);
+        cli_put(f, last->name, strlen(last->name));
+        fprintf(f, " read, and checked where it keeps a checksum%s", l->unchecked ? "; " : "");
+    }
+    if (l->unchecked) {
+        fprintf(f, "not checked of %zu that %s readable%s: ckpt-inspect verify ", l->unchecked,
+                l->unchecked == 1 ? "is" : "are",
+                last && last->checked == FOLDER_STRUCTURE ? ", the one to resume from among them" : "");
+        cli_put(f, l->path, l->path_size);
+    }
+    if (fclose(f) == 0) {
+        printf("%s%-11s%s", cli_style(&l->o->cli, "bold"), "bytes", cli_style(&l->o->cli, "off"));
+        cli_put_wrapped(stdout, text, 11, 11);
+    }
+    free(text);
+}
+
+static void show_text_of(const folder_list *l, uint64_t nbytes, const folder_item *last, const char *resume)
 {
     const cli *c = &l->o->cli;
     char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX];
@@ -407,6 +452,10 @@ static void show_text_of(const folder_list *l, uint64_t nbytes, const char *resu
     printf("%sformat%s     a folder of %zu checkpoint%s, %s (%s bytes)\n", bold, off, l->count,
            l->count == 1 ? "" : "s", cli_size(size, nbytes), cli_count(exact, nbytes));
     text_table(l);
+    if (!c->quiet) {
+        text_best(l);
+        text_unchecked(l, last);
+    }
     if (!resume || c->quiet)
         return;
     printf("%sresume with%s", bold, off);
@@ -431,6 +480,12 @@ static void show_json_of(const folder_list *l, uint64_t nbytes, const folder_ite
     show_json_unsaid(&j);
     checkpoints_json(&j, l->rows, l->count, IN_FOLDER);
     json_uint(&j, "passed", l->passed);
+    json_text(&j, "best", l->best.item ? l->best.item->path : NULL);
+    json_text(&j, "best_name", l->best.name[0] ? l->best.name : NULL);
+    json_text(&j, "best_why", l->best.why[0] ? l->best.why : NULL);
+    json_text(&j, "last", last ? last->path : NULL);
+    json_text(&j, "monitor", l->best.monitor);
+    json_text(&j, "mode", l->best.mode);
     json_text(&j, "resume", resume);
     cli_json_findings(&j, NULL, NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
@@ -462,10 +517,10 @@ static void leave_parts(folder_list *l, const ckpt_reader *reader)
 }
 
 /* reader: whose parts are left out; NULL: of none. */
-static void look(folder_list *l, const command_line *o, const ckpt_reader *reader)
+static void look(folder_list *l, const command_line *o, const char *path, const ckpt_reader *reader)
 {
     const bool steps_only = reader != NULL;
-    *l = (folder_list){.o = o, .path = o->paths[0], .path_size = strlen(o->paths[0]), .steps_only = steps_only};
+    *l = (folder_list){.o = o, .path = path, .path_size = strlen(path), .steps_only = steps_only};
     while (l->path_size > 1 && l->path[l->path_size - 1] == '/')
         l->path_size--;
     gather(l);
@@ -476,8 +531,11 @@ static void look(folder_list *l, const command_line *o, const ckpt_reader *reade
         qsort(l->items, l->count, sizeof *l->items, in_order);
     for (size_t i = 0; i < l->count; i++)
         folder_judge_beside(l, i);
-    l->rows = rows_of(l);
-    l->no_memory = l->no_memory || !l->rows;
+}
+
+void folder_look(folder_list *l, const command_line *o, const char *path)
+{
+    look(l, o, path, NULL);
 }
 
 /* The place in the data beside the folders of the models: global_step_100/data.pt, .../actor, .../critic (verl). */
@@ -508,11 +566,12 @@ void folder_beside(const command_line *o, const ckpt_reader *reader, json_out *j
     folder_list l;
     if (!may_have(o, least))
         return;
-    look(&l, o, reader);
+    look(&l, o, o->paths[0], reader);
     if (l.count < least) {
-        free_list(&l);
+        folder_free(&l);
         return;
     }
+    make_rows(&l);
     if (j && l.count && l.rows) {
         checkpoints_json(j, l.rows, l.count, IN_FOLDER);
     } else if (l.count && l.rows) {
@@ -520,7 +579,7 @@ void folder_beside(const command_line *o, const ckpt_reader *reader, json_out *j
                cli_style(&o->cli, "off"), l.count, l.count == 1 ? "" : "s", least > 1 ? ", that one among them" : "");
         text_table(&l);
     }
-    free_list(&l);
+    folder_free(&l);
 }
 
 /* ---- --report */
@@ -543,45 +602,66 @@ static int folder_report(const folder_list *l, const folder_item *last, const ch
 bool folder_members(const command_line *o, const char *path, path_list *out)
 {
     folder_list l;
-    command_line one = *o;
-    char *paths[] = {(char *)(uintptr_t)path, NULL};
-    one.paths = paths;
-    look(&l, &one, NULL);
+    look(&l, o, path, NULL);
     bool ok = !l.no_memory;
     for (size_t i = 0; ok && i < l.count; i++)
         ok = path_list_add(out, l.items[i].path);
     if (l.passed)
         cli_warn(&o->cli, "%s: %zu more are not looked at: the limit is %d", path, l.passed, ENTRIES_MAX);
-    free_list(&l);
+    folder_free(&l);
     return ok;
+}
+
+/* Of several PATHs. */
+static int show_in_line(const folder_list *l, uint64_t nbytes, const folder_item *last)
+{
+    char verdict[80];
+    snprintf(verdict, sizeof verdict, "%zu checkpoint%s", l->count, l->count == 1 ? "" : "s");
+    const show_line own = {.path = l->o->paths[0],
+                           .format = "checkpoints",
+                           .producer = last ? last->producer : NULL,
+                           .verdict = verdict,
+                           .step = last ? last->step : -1,
+                           .epoch = last ? last->epoch : -1,
+                           .nbytes = nbytes};
+    return show_line_add(&own) ? CLI_YES : cli_fail(&l->o->cli, "no-memory", "out of memory");
 }
 
 int folder_show(const command_line *o)
 {
     folder_list l;
-    look(&l, o, NULL);
+    const char *why = NULL;
+    look(&l, o, o->paths[0], NULL);
+    const bool listed = l.count > 0 && !cli_has_selection(&o->cli) && !o->by;
+    const folder_item *last = listed && !l.no_memory ? folder_choose(&l, &why) : NULL;
     int status = CLI_YES;
-    if (l.no_memory) {
+    folder_find_best(&l, last);
+    if (l.no_memory || !make_rows(&l)) {
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     } else if (l.count == 0) {
         status = -1;
-    } else if (cli_has_selection(&o->cli)) {
+    } else if (!listed) {
         status = cli_usage(
-            &o->cli, "%s: show lists the checkpoints of a folder; --tensor, --role and --device are for one of them",
+            &o->cli,
+            "%s: show lists the checkpoints of a folder; --tensor, --role, --device and --by are for one of them",
             o->paths[0]);
     } else {
         uint64_t nbytes = 0;
         for (size_t i = 0; i < l.count; i++)
             nbytes += l.items[i].nbytes;
-        const folder_item *last = newest(&l);
+        if (show_lines_wanted(o)) {
+            status = show_in_line(&l, nbytes, last);
+            folder_free(&l);
+            return status;
+        }
         char *resume = last ? show_resume_of(o, last->path) : NULL;
         status = o->report ? folder_report(&l, last, resume) : CLI_YES;
         if (status == CLI_YES && o->cli.json)
             show_json_of(&l, nbytes, last, resume);
         else if (status == CLI_YES)
-            show_text_of(&l, nbytes, resume);
+            show_text_of(&l, nbytes, last, resume);
         free(resume);
     }
-    free_list(&l);
+    folder_free(&l);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "cli/inspect/pieces.h"
 #include <stdlib.h>
 #include <string.h>
+#include "cli/inspect/newest.h"
 #include "cli/out/names.h"
 #include "cli/out/rows.h"
 
@@ -290,7 +291,7 @@ static bool lacks_files(const ckpt_reader *reader)
 
 int inspect_list(const command_line *o)
 {
-    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    ckpt_reader *reader = newest_open(o, 0);
     if (!reader)
         return CLI_NO_ANSWER;
     static char buffer[64 << 10];

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "cli/inspect/many.h"
+#include "cli/inspect/newest.h"
 #include "cli/inspect/run.h"
 #include "cli/out/options.h"
 
@@ -13,7 +14,7 @@
 static const struct command {
     int (*run)(const command_line *o);
     int paths;
-    int (*run_directory)(const run_view *v); /* NULL: not for a run directory */
+    int (*run_directory)(const run_view *v); /* NULL: its newest checkpoint is read (newest.h) */
 } commands[COMMAND_COUNT] = {
     [COMMAND_SHOW] = {inspect_show, 1, run_show},       [COMMAND_LIST] = {inspect_list, 1, NULL},
     [COMMAND_TREE] = {inspect_tree, 1, NULL},           [COMMAND_VERIFY] = {inspect_verify, 1, run_verify},
@@ -69,19 +70,6 @@ static int parse(command_line *o, int argc, char **argv, size_t *command)
     return status;
 }
 
-static int answer_for_run(const run_view *v, size_t command)
-{
-    const cli *c = &v->o->cli;
-    if (commands[command].run_directory)
-        return commands[command].run_directory(v);
-    if (v->count == 0)
-        return cli_fail(c, "run-directory", "%s: a run directory without any checkpoint yet; `%s` takes a checkpoint",
-                        v->path, command_table[command].name);
-    return cli_fail(c, "run-directory", "%s: a run directory of %zu checkpoint%s; `%s` takes one of them, such as %s",
-                    v->path, v->count, v->count == 1 ? "" : "s", command_table[command].name,
-                    run_newest(v) ? run_newest(v)->path : ckpt_run_list_entry(v->list, 0)->path);
-}
-
 /* What errors may begin with: the PATHs first. False: out of memory. */
 static bool name_paths(command_line *o, size_t command)
 {
@@ -122,13 +110,13 @@ static int take_paths(command_line *o, size_t command)
 static int answer(const command_line *o, size_t command)
 {
     run_view view;
-    if (command == COMMAND_SCAN) /* all files, whatever they are */
-        return inspect_scan(o);
+    if (!commands[command].run_directory) /* scan: all files, whatever they are */
+        return commands[command].run(o);
     int status = run_view_open(o, &view);
     if (status == CLI_YES)
         status = options_refuse_of_run(o);
     else if (status < 0)
-        status = answer_for_run(&view, command);
+        status = commands[command].run_directory(&view);
     else
         return status;
     run_view_close(&view);
@@ -166,6 +154,7 @@ int main(int argc, char **argv)
         o.typed_count = argc;
     }
     int status = run(&o, argc, argv);
+    newest_free();
     free(o.typed);
     options_free(&o);
     return cli_finish(&o.cli, status);

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/inspect/folder.h"
+#include "cli/inspect/show_line.h"
 
 /* How the last line calls the answers of status 0, 1 and 2. */
 static const char *const words[COMMAND_COUNT][3] = {
+    [COMMAND_SHOW] = {"read", "", "not read"},
     [COMMAND_VERIFY] = {"ok", "damaged or refused", "not read"},
     [COMMAND_DOCTOR] = {"fine", "with a problem", "unknown or not read"},
     [COMMAND_SCAN] = {"clean", "dangerous", "unknown or not read"},
@@ -42,7 +44,9 @@ typedef struct answers {
 
 static void put_head(const answers *a, const char *path)
 {
-    if (a->command != COMMAND_SHOW || a->o->cli.json || a->o->cli.quiet)
+    command_line one = *a->o;
+    one.many = true;
+    if (a->command != COMMAND_SHOW || a->o->cli.json || a->o->cli.quiet || show_lines_wanted(&one))
         return;
     fputs(a->count ? "\n==> " : "==> ", stdout); /* as head does */
     cli_put(stdout, path, strlen(path));
@@ -70,6 +74,8 @@ static int answer(answers *a, char *path, bool in_folder)
     json_documents_in(NULL, NULL);
     free(one.cli.about.items);
     fflush(stdout);
+    if (a->command == COMMAND_SHOW && status == CLI_NO_ANSWER && show_lines_wanted(&one))
+        (void)show_line_add(&(show_line){.path = path, .verdict = "not read", .step = -1, .epoch = -1, .bad = true});
     if (status >= 0 && !cli_signal_caught()) {
         a->count++;
         a->counts[status]++;
@@ -154,7 +160,9 @@ int many_answer(const command_line *o, size_t command, many_fn ask)
         json_end_array(&a.json);
         json_end_object(&a.json);
     }
-    if (!c->json && !c->quiet && command != COMMAND_SHOW && !cli_signal_caught())
+    if (show_line_count())
+        show_lines_put(c);
+    if (!c->json && !c->quiet && !cli_signal_caught())
         put_counts(&a);
     return a.status;
 }

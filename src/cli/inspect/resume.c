@@ -150,6 +150,8 @@ void show_ask_doctor(show_picture *p)
     p->doctor = ckpt_report_new();
     if (p->doctor && ckpt_doctor(p->reader, &options, &result, p->doctor, NULL) < 0)
         ckpt_report_clear(p->doctor);
+    else
+        p->verdict = ckpt_outcome_name(result.outcome);
     ckpt_doctor_result_clear(&result);
 }
 

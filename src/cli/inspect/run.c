@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "cli/inspect/show.h"
+#include "cli/inspect/show_line.h"
 
 int run_view_open(const command_line *o, run_view *v)
 {
@@ -301,6 +302,10 @@ static void list_json(const run_view *v, const layout *l)
         json_uint(&j, "removed_nbytes", l->removed_bytes);
         json_end_object(&j);
     }
+    json_null(&j, "best"); /* a run keeps no score */
+    json_text(&j, "last", newest ? newest->path : NULL);
+    json_null(&j, "monitor");
+    json_null(&j, "mode");
     char *resume = newest ? run_resume_command(v) : NULL;
     json_text(&j, "resume", resume);
     free(resume);
@@ -352,6 +357,22 @@ static bool *plan_of(const run_view *v, const ckpt_retention *rule)
     return remove;
 }
 
+/* Of several PATHs. */
+static int show_in_line(const run_view *v, uint64_t nbytes)
+{
+    char verdict[80];
+    const ckpt_run_entry *newest = run_newest(v);
+    snprintf(verdict, sizeof verdict, "%zu checkpoint%s", v->count, v->count == 1 ? "" : "s");
+    const show_line own = {.path = v->path,
+                           .format = "run",
+                           .producer = "ckpt",
+                           .verdict = verdict,
+                           .step = newest ? newest->step : -1,
+                           .epoch = -1,
+                           .nbytes = nbytes};
+    return show_line_add(&own) ? CLI_YES : cli_fail(&v->o->cli, "no-memory", "out of memory");
+}
+
 int run_show(const run_view *v)
 {
     const command_line *o = v->o;
@@ -359,10 +380,10 @@ int run_show(const run_view *v)
     bool *remove = NULL;
     memset(&l, 0, sizeof l);
     l.rule = (ckpt_retention){.keep_last = (int64_t)o->keep_last.n, .keep_every = (int64_t)o->keep_every.n};
-    if (cli_has_selection(&o->cli))
+    if (cli_has_selection(&o->cli) || o->by)
         return cli_usage(
             &o->cli,
-            "%s: show lists the checkpoints of a run directory; --tensor, --role and --device are for one of them",
+            "%s: show lists the checkpoints of a run directory; --tensor, --role, --device and --by are for one of them",
             v->path);
     if (o->keep_last.text || o->keep_every.text) {
         remove = plan_of(v, &l.rule);
@@ -378,7 +399,9 @@ int run_show(const run_view *v)
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     else if (o->report)
         status = show_report(v, &l);
-    if (status == CLI_YES && o->cli.json)
+    if (status == CLI_YES && show_lines_wanted(o))
+        status = show_in_line(v, l.nbytes);
+    else if (status == CLI_YES && o->cli.json)
         list_json(v, &l);
     else if (status == CLI_YES)
         list_text(v, &l);

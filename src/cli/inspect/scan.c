@@ -1,7 +1,9 @@
 /* inspect/scan.c - what would an unpickler import and call? */
 #include "cli/inspect/inspect.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "cli/out/strset.h"
 
 static void json_global(json_out *j, const ckpt_scan_global *g)
@@ -31,6 +33,126 @@ static ckpt_reader *open_part(const char *path)
     return NULL;
 }
 
+/* ---- of a directory: the verdict of each file that names something, or of which something was found */
+
+typedef struct file_verdict {
+    ckpt_str file; /* the scan's, or a finding's */
+    ckpt_danger worst;
+} file_verdict;
+typedef struct file_verdicts {
+    file_verdict *items; /* heap, owned; NULL: none, or no directory */
+    size_t count;
+    bool no_memory;
+} file_verdicts;
+
+/* The file of "sub/a.pt!archive/data.pkl": up to the first '!' before which a file lies there. */
+static size_t file_size(const char *directory, ckpt_str label)
+{
+    size_t size = strlen(directory) + label.size + 2;
+    char *path = malloc(size);
+    size_t n = label.size;
+    bool found = false;
+    for (size_t i = 0; path && i < label.size && !found; i++) {
+        struct stat st;
+        if (label.data[i] != '!')
+            continue;
+        snprintf(path, size, "%s/%.*s", directory, (int)i, label.data);
+        found = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+        n = found ? i : n;
+    }
+    free(path);
+    return n;
+}
+
+static int by_name(const void *x, const void *y)
+{
+    const file_verdict *a = x, *b = y;
+    size_t n = a->file.size < b->file.size ? a->file.size : b->file.size;
+    int order = n ? memcmp(a->file.data, b->file.data, n) : 0;
+    return order ? order : (a->file.size > b->file.size) - (a->file.size < b->file.size);
+}
+
+static int by_verdict(const void *x, const void *y)
+{
+    const file_verdict *a = x, *b = y;
+    return a->worst != b->worst ? (a->worst < b->worst ? 1 : -1) : by_name(x, y);
+}
+
+static file_verdicts verdicts_of(const char *path, const ckpt_scan *scan, const ckpt_report *report)
+{
+    struct stat st;
+    file_verdicts out = {NULL, 0, false};
+    const size_t globals = ckpt_scan_count(scan), findings = ckpt_report_count(report);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return out;
+    out.items = calloc(globals + findings + 1, sizeof *out.items);
+    out.no_memory = !out.items;
+    size_t n = 0;
+    for (size_t i = 0; out.items && i < globals; i++) {
+        const ckpt_scan_global *g = ckpt_scan_get(scan, i);
+        out.items[n++] = (file_verdict){{g->file.data, file_size(path, g->file)}, g->danger};
+    }
+    for (size_t i = 0; out.items && i < findings; i++) {
+        const char *file = ckpt_report_get(report, i)->file;
+        ckpt_str label = {file, strlen(file)};
+        if (*file)
+            out.items[n++] = (file_verdict){{file, file_size(path, label)}, CKPT_DANGER_UNKNOWN};
+    }
+    if (n)
+        qsort(out.items, n, sizeof *out.items, by_name);
+    for (size_t i = 0; i < n; i++) {
+        file_verdict *last = out.count ? &out.items[out.count - 1] : NULL;
+        if (last && by_name(last, &out.items[i]) == 0)
+            last->worst = out.items[i].worst > last->worst ? out.items[i].worst : last->worst;
+        else
+            out.items[out.count++] = out.items[i];
+    }
+    if (out.count)
+        qsort(out.items, out.count, sizeof *out.items, by_verdict);
+    return out;
+}
+
+static void json_verdicts(json_out *j, const char *path, const ckpt_scan *scan, const ckpt_report *report)
+{
+    file_verdicts files = verdicts_of(path, scan, report);
+    if (files.items) {
+        json_array(j, "by_file");
+        for (size_t i = 0; i < files.count; i++) {
+            json_object(j, NULL);
+            json_bytes(j, "file", files.items[i].file.data, files.items[i].file.size);
+            json_text(j, "verdict", ckpt_verdict_name(files.items[i].worst));
+            json_end_object(j);
+        }
+        json_end_array(j);
+    }
+    free(files.items);
+}
+
+/* A line each, and how many have nothing to say of: not only pickles lie in a directory. */
+static void text_verdicts(const cli *c, const char *path, const ckpt_scan *scan, const ckpt_report *report)
+{
+    enum { WIDTH = 11 };
+    file_verdicts files = verdicts_of(path, scan, report);
+    char n[32];
+    for (size_t i = 0; i < files.count; i++) {
+        const file_verdict *f = &files.items[i];
+        if (c->quiet && f->worst == CKPT_DANGER_HARMLESS)
+            continue;
+        printf("%s%-*s%s",
+               cli_style(c, f->worst == CKPT_DANGER_DANGEROUS ? "red"
+                            : f->worst                        ? "yellow"
+                                                              : "dim"),
+               WIDTH, ckpt_verdict_name(f->worst), cli_style(c, "off"));
+        cli_put(stdout, f->file.data, f->file.size);
+        putchar('\n');
+    }
+    uint64_t looked = ckpt_scan_files(scan), rest = looked > files.count ? looked - files.count : 0;
+    if (files.items && !c->quiet && rest)
+        printf("%-*s%s file%s that name%s nothing to import\n", WIDTH, "others", cli_count(n, rest),
+               rest == 1 ? "" : "s", rest == 1 ? "s" : "");
+    free(files.items);
+}
+
 static void scan_json(const command_line *o, const ckpt_scan *scan, const ckpt_report *report)
 {
     ckpt_danger verdict = ckpt_scan_verdict(scan);
@@ -47,6 +169,7 @@ static void scan_json(const command_line *o, const ckpt_scan *scan, const ckpt_r
     for (size_t i = 0; i < ckpt_scan_count(scan); i++)
         json_global(&j, ckpt_scan_get(scan, i));
     json_end_array(&j);
+    json_verdicts(&j, o->paths[0], scan, report);
     cli_json_findings(&j, report, part ? ckpt_reader_findings(part) : NULL, CKPT_SEVERITY_NOTE);
     json_end_object(&j);
     ckpt_reader_close(part);
@@ -138,6 +261,7 @@ static void scan_text(const command_line *o, const ckpt_scan *scan, const ckpt_r
         if (!o->many)
             text_names(c, scan, CKPT_DANGER_HARMLESS);
     }
+    text_verdicts(c, o->paths[0], scan, report);
     cli_put(stdout, o->paths[0], strlen(o->paths[0]));
     printf(": %s%s%s (%s file%s, %s pickle%s)\n", cli_style(c, verdict == CKPT_DANGER_DANGEROUS ? "red" : "bold"),
            ckpt_verdict_name(verdict), cli_style(c, "off"), cli_count(a, files), files == 1 ? "" : "s",

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/inspect/folder.h"
+#include "cli/inspect/show_line.h"
 #include "cli/report/report.h"
 
 /* Tags come from files, so their number is bounded: what goes past it is "(others)". */
@@ -48,6 +49,20 @@ static bool count_tensors(show_picture *p)
     return ok;
 }
 
+/* One of several PATHs. */
+static int show_in_line(const show_picture *p)
+{
+    const show_line own = {.path = p->path,
+                           .format = ckpt_reader_format(p->reader),
+                           .producer = p->summary.producer,
+                           .verdict = p->verdict,
+                           .step = p->summary.step,
+                           .epoch = p->summary.epoch,
+                           .parameters = p->params.tensors ? p->params.count : 0,
+                           .nbytes = ckpt_reader_file_size(p->reader)};
+    return show_line_add(&own) ? CLI_YES : cli_fail(&p->o->cli, "no-memory", "out of memory");
+}
+
 int inspect_show(const command_line *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -85,16 +100,22 @@ int inspect_show(const command_line *o)
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     } else {
         show_ask_doctor(&p);
-        if (o->report) {
+        p.by = o->by ? show_by_new(o, reader) : NULL;
+        if (o->by && !p.by)
+            status = cli_fail(&o->cli, "no-memory", "out of memory");
+        if (status == CLI_YES && o->report) {
             char *resume = show_resume_command(&p);
             status = report_show(o, reader, &p.summary, p.doctor, resume);
             free(resume);
         }
-        if (status == CLI_YES && o->cli.json)
+        if (status == CLI_YES && show_lines_wanted(o))
+            status = show_in_line(&p);
+        else if (status == CLI_YES && o->cli.json)
             show_json(&p);
         else if (status == CLI_YES)
             show_text(&p);
     }
+    show_by_free(p.by);
     free(p.files.rows);
     free(p.roles.rows);
     free(p.devices.rows);

@@ -48,6 +48,8 @@ typedef struct show_picture {
     show_params params;
     show_files files;         /* none where no ranks divided it */
     uint64_t tensors, nbytes; /* how many tensors; bytes of them */
+    struct show_by *by;       /* NULL: not asked for */
+    const char *verdict;      /* doctor's word, static; NULL: it had no answer */
     bool directory;           /* path is a directory */
 } show_picture;
 
@@ -82,6 +84,17 @@ void show_files_json(json_out *j, const show_files *files);
 bool show_count_params(const cli *c, const ckpt_reader *reader, show_params *out);
 char *show_params_text(const show_params *p); /* for free(); NULL: no memory */
 void show_params_json(json_out *j, const show_params *p);
+
+/* Per tensor: does it lie where a selected one before it lies, under a second name? For free(); NULL: no memory. */
+bool *show_second_names(const ckpt_reader *reader, const cli *c);
+
+/* show_by.c: --by layer, dtype, role or device, of the selected tensors; second names are not counted. NULL: no memory. */
+typedef struct show_by show_by;
+size_t show_layer_size(ckpt_str name); /* bytes of the layer at the beginning of a tensor's name */
+show_by *show_by_new(const command_line *o, const ckpt_reader *reader);
+void show_by_free(show_by *b); /* accepts NULL */
+void show_by_text(const show_by *b);
+void show_by_json(const show_by *b, json_out *j); /* the member "by" */
 
 void show_text(const show_picture *p);
 void show_json(const show_picture *p);

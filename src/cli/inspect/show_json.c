@@ -166,6 +166,8 @@ void show_json(const show_picture *p)
     json_table(&j, "roles", "role", &p->roles);
     json_table(&j, "devices", "device", &p->devices);
     json_table(&j, "dtypes", "dtype", &p->dtypes);
+    if (p->by)
+        show_by_json(p->by, &j);
     json_bytes(&j, "model_path", s->model_path.data, s->model_path.size);
     json_optimizer(&j, p);
     json_scaler(&j, p);

@@ -35,6 +35,29 @@ static bool is_tied(const ckpt_reader *reader, const place *a, const place *b)
            elements(ckpt_reader_tensor(reader, a->tensor)) == elements(ckpt_reader_tensor(reader, b->tensor));
 }
 
+bool *show_second_names(const ckpt_reader *reader, const cli *c)
+{
+    const size_t n = ckpt_reader_tensor_count(reader);
+    size_t count = 0;
+    bool *again = calloc(n + 1, sizeof *again);
+    place *places = again ? calloc(n + 1, sizeof *places) : NULL;
+    if (!places) {
+        free(again);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
+        if (cli_selected(c, t))
+            places[count++] = (place){t->storage, t->offset, i};
+    }
+    if (count)
+        qsort(places, count, sizeof *places, by_place);
+    for (size_t i = 1; i < count; i++)
+        again[places[i].tensor] = is_tied(reader, &places[i - 1], &places[i]);
+    free(places);
+    return again;
+}
+
 static bool add_dtype(show_params *p, const char *dtype, uint64_t n)
 {
     size_t i = 0;

@@ -11,6 +11,31 @@ static void label(const void *picture, const char *text)
     printf("%s%-11s%s", cli_style(&p->o->cli, "bold"), text, cli_style(&p->o->cli, "off"));
 }
 
+/* A line that is made before it is written: it is broken where a terminal is narrow, with one indent for all. */
+typedef struct made_line {
+    char *text; /* heap */
+    size_t size;
+    FILE *f;
+} made_line;
+enum { INDENT = 11 };
+
+/* NULL: no memory, and nothing is written. */
+static FILE *begin_line(made_line *l)
+{
+    *l = (made_line){NULL, 0, NULL};
+    l->f = open_memstream(&l->text, &l->size);
+    return l->f;
+}
+
+static void end_line(const show_picture *p, const char *what, made_line *l)
+{
+    if (l->f && fclose(l->f) == 0 && l->text) {
+        label(p, what);
+        cli_put_wrapped(stdout, l->text, INDENT, INDENT);
+    }
+    free(l->text);
+}
+
 static void text_table(const show_picture *p, const char *what, const show_table *t)
 {
     char size[CLI_SIZE_MAX];
@@ -91,7 +116,7 @@ static void text_group(const show_group *g)
     put_hyper(f, g->hypers, "weight_decay", ", ");
     if (fclose(f) == 0 && text) {
         printf("%11s", "");
-        cli_put_wrapped(stdout, text, 11, 13);
+        cli_put_wrapped(stdout, text, INDENT, INDENT);
     }
     free(text);
 }
@@ -102,24 +127,27 @@ static void text_optimizer(const show_picture *p)
     const ckpt_value *groups = ckpt_value_get(s->optimizer, "param_groups");
     if (!s->optimizer && !s->optimizer_kind.data)
         return;
-    label(p, "optimizer");
-    if (s->optimizer_class)
-        printf("%s%s", s->optimizer_class, s->optimizer_kind.data ? ", " : "");
-    cli_put_str(stdout, s->optimizer_kind, s->optimizer_class ? "" : "?");
-    if (s->optimizer_path.data && s->optimizer_path.size) {
-        fputs(", at ", stdout);
-        cli_put_str(stdout, s->optimizer_path, "");
-    }
     if (!groups)
         groups = ckpt_value_get(s->optimizer, "groups");
     size_t n = 0, shown = 0;
     show_group g;
     for (size_t i = 0; i < show_group_limit(groups); i++)
         n += show_group_at(groups, i, &g);
-    printf(", %zu group%s", n, n == 1 ? "" : "s");
+    made_line l;
+    FILE *f = begin_line(&l);
+    if (!f)
+        return;
+    if (s->optimizer_class)
+        fprintf(f, "%s%s", s->optimizer_class, s->optimizer_kind.data ? ", " : "");
+    cli_put_str(f, s->optimizer_kind, s->optimizer_class ? "" : "?");
+    if (s->optimizer_path.data && s->optimizer_path.size) {
+        fputs(", at ", f);
+        cli_put_str(f, s->optimizer_path, "");
+    }
+    fprintf(f, ", %zu group%s", n, n == 1 ? "" : "s");
     if (s->optimizer_count > 1)
-        printf("; the first of %" PRIu64, s->optimizer_count);
-    putchar('\n');
+        fprintf(f, "; the first of %" PRIu64, s->optimizer_count);
+    end_line(p, "optimizer", &l);
     for (size_t i = 0; i < show_group_limit(groups) && shown < 8; i++) {
         if (!show_group_at(groups, i, &g))
             continue;
@@ -135,15 +163,18 @@ static void text_scaler(const show_picture *p)
     const ckpt_value *v = p->summary.scaler;
     if (!v)
         return;
-    label(p, "scaler");
-    if (v->entry_count == 0) {
-        puts("disabled");
+    made_line l;
+    FILE *f = begin_line(&l);
+    if (!f)
         return;
+    if (v->entry_count == 0) {
+        fputs("disabled", f);
+    } else {
+        put_hyper(f, v, "scale", "");
+        put_hyper(f, v, "growth_interval", ", ");
+        put_hyper(f, v, "_growth_tracker", ", ");
     }
-    put_hyper(stdout, v, "scale", "");
-    put_hyper(stdout, v, "growth_interval", ", ");
-    put_hyper(stdout, v, "_growth_tracker", ", ");
-    putchar('\n');
+    end_line(p, "scaler", &l);
 }
 
 static void text_scheduler(const show_picture *p)
@@ -163,7 +194,7 @@ static void text_scheduler(const show_picture *p)
         fprintf(f, "; the first of %" PRIu64, s->scheduler_count);
     if (fclose(f) == 0 && text) {
         label(p, "scheduler");
-        cli_put_wrapped(stdout, text, 11, 13);
+        cli_put_wrapped(stdout, text, INDENT, INDENT);
     }
     free(text);
 }
@@ -186,7 +217,7 @@ static void text_names(const show_picture *p, const char *what, uint64_t count, 
         fputs(", ...", f);
     if (fclose(f) == 0 && text) {
         label(p, "");
-        cli_put_wrapped(stdout, text, 11, 13);
+        cli_put_wrapped(stdout, text, INDENT, INDENT);
     }
     free(text);
 }
@@ -224,22 +255,25 @@ static void text_producer(const show_picture *p)
     const ckpt_summary *s = &p->summary;
     if (!s->producer)
         return;
-    label(p, "written by");
-    fputs(s->producer, stdout);
+    made_line l;
+    FILE *f = begin_line(&l);
+    if (!f)
+        return;
+    fputs(s->producer, f);
     if (s->producer_version.data) {
-        printf("%s", s->version_of.data ? ", " : " ");
-        cli_put_str(stdout, s->version_of, "");
-        printf("%s", s->version_of.data ? " " : "");
-        cli_put_str(stdout, s->producer_version, "");
+        fprintf(f, "%s", s->version_of.data ? ", " : " ");
+        cli_put_str(f, s->version_of, "");
+        fprintf(f, "%s", s->version_of.data ? " " : "");
+        cli_put_str(f, s->producer_version, "");
     }
     if (s->bare)
-        fputs(", a bare state_dict of weights", stdout);
+        fputs(", a bare state_dict of weights", f);
     if (s->rewritten)
-        fputs(", and rewritten by ckpt-migrate", stdout);
-    putchar('\n');
+        fputs(", and rewritten by ckpt-migrate", f);
+    end_line(p, "written by", &l);
     if (s->marks.data) {
         label(p, "");
-        cli_put_wrapped(stdout, s->marks.data, 11, 13);
+        cli_put_wrapped(stdout, s->marks.data, INDENT, INDENT);
     }
 }
 
@@ -302,9 +336,11 @@ void show_text(const show_picture *p)
     const cli *c = &p->o->cli;
     const ckpt_summary *s = &p->summary;
     char size[CLI_SIZE_MAX], exact[CLI_SIZE_MAX];
-    label(p, "format");
-    printf("%s, a %s of %s (%s bytes)\n", ckpt_reader_format(p->reader), p->directory ? "directory" : "file",
-           cli_size(size, ckpt_reader_file_size(p->reader)), cli_count(exact, ckpt_reader_file_size(p->reader)));
+    made_line l;
+    if (begin_line(&l))
+        fprintf(l.f, "%s, a %s of %s (%s bytes)", ckpt_reader_format(p->reader), p->directory ? "directory" : "file",
+                cli_size(size, ckpt_reader_file_size(p->reader)), cli_count(exact, ckpt_reader_file_size(p->reader)));
+    end_line(p, "format", &l);
     if (ckpt_reader_layout(p->reader)) {
         label(p, "layout");
         printf("%s\n", ckpt_reader_layout(p->reader));
@@ -315,26 +351,30 @@ void show_text(const show_picture *p)
     char *params = p->params.tensors ? show_params_text(&p->params) : NULL;
     if (params) {
         label(p, "parameters");
-        cli_put_wrapped(stdout, params, 11, 11);
+        cli_put_wrapped(stdout, params, INDENT, INDENT);
     }
     free(params);
-    label(p, "tensors");
-    printf("%" PRIu64 ", %s (%s bytes)\n", p->tensors, cli_size(size, p->nbytes), cli_count(exact, p->nbytes));
+    if (begin_line(&l))
+        fprintf(l.f, "%" PRIu64 ", %s (%s bytes)", p->tensors, cli_size(size, p->nbytes), cli_count(exact, p->nbytes));
+    end_line(p, "tensors", &l);
     text_table(p, "  role", &p->roles);
     text_table(p, "  device", &p->devices);
     text_table(p, "  dtype", &p->dtypes);
     if (s->model_path.data && s->model_path.size) {
-        label(p, "model");
-        printf("at ");
-        cli_put_str(stdout, s->model_path, "");
-        putchar('\n');
+        if (begin_line(&l)) {
+            fputs("at ", l.f);
+            cli_put_str(l.f, s->model_path, "");
+        }
+        end_line(p, "model", &l);
     }
     text_training(p);
-    ckpt_severity least = c->quiet ? CKPT_SEVERITY_ERROR : CKPT_SEVERITY_WARNING;
+    ckpt_severity least = c->quiet ? CKPT_SEVERITY_ERROR : c->verbose ? CKPT_SEVERITY_NOTE : CKPT_SEVERITY_WARNING;
     cli_text_findings(c, stdout, ckpt_reader_findings(p->reader), least, NULL);
     cli_text_findings(c, stdout, p->doctor, least, NULL);
     if (!c->quiet)
         text_resume(p);
+    if (p->by)
+        show_by_text(p->by);
     if (show_may_hold(p))
         folder_beside(p->o, p->reader, NULL, ckpt_reader_layout(p->reader) ? 2 : 1); /* one is what was read */
 }

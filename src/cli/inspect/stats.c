@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/inspect/newest.h"
+#include "cli/inspect/stats_run.h"
 
 typedef struct table {
     const command_line *o;
@@ -243,7 +245,9 @@ static int read_all(table *t)
 
 int inspect_stats(const command_line *o)
 {
-    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    if (o->run)
+        return stats_run(o);
+    ckpt_reader *reader = newest_open(o, 0);
     if (!reader)
         return CLI_NO_ANSWER;
     int status = cli_selection_finds(&o->cli, (const ckpt_reader *const *)&reader, 1);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
+#include "cli/inspect/newest.h"
 #include "cli/out/strset.h"
 
 /* A line for each of so many levels grows with their square. Python's own limit is of this size. */
@@ -401,7 +402,7 @@ static int text_visit(void *ctx, const ckpt_visit *visit)
 int inspect_tree(const command_line *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
-    ckpt_reader *reader = cli_open(&o->cli, o->paths[0]);
+    ckpt_reader *reader = newest_open(o, 0);
     if (!reader)
         return CLI_NO_ANSWER;
     tree t;

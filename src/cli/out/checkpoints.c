@@ -110,6 +110,22 @@ static ckpt_str plan_text(char buf[ROW_CELL], const row_parts *r)
     return rows_word(item_of(r)->remove ? "remove" : "keep");
 }
 
+static bool is_marked(const row_parts *r)
+{
+    return item_of(r)->best || item_of(r)->last;
+}
+
+static bool knows_best(const row_parts *r)
+{
+    return item_of(r)->best_known;
+}
+
+static ckpt_str mark_text(char buf[ROW_CELL], const row_parts *r)
+{
+    (void)buf;
+    return rows_word(!item_of(r)->best ? "last" : item_of(r)->last ? "best, last" : "best");
+}
+
 /* ---- the description */
 
 /* What a run's JSON and a folder's, or their text, have in another order or by another title, stands here twice. */
@@ -136,6 +152,10 @@ const row_field checkpoint_fields[] = {
     {NULL, "ranks here", .text = ranks_text, .known = is_of_several, .only = ON_PAGE, .if_any = ON_PAGE, .right = true},
     {"complete", NULL, ROW_BOOL, AT(complete), .known = is_read},
     {"verified", NULL, ROW_BOOL, AT(verified), .only = IN_RUN},
+    {NULL, "mark", .text = mark_text, .known = is_marked, .only = IN_FOLDER | ON_PAGE, .if_any = IN_FOLDER | ON_PAGE},
+    {"best", NULL, ROW_BOOL, AT(best), .known = knows_best, .only = IN_FOLDER},
+    {"last", NULL, ROW_BOOL, AT(last), .only = IN_FOLDER},
+    {"checked", NULL, ROW_WORD, AT(checked), .only = IN_FOLDER},
     {"why", NULL, ROW_WORD, AT(why)},
     {"remove", "plan", ROW_BOOL, AT(remove), .text = plan_text, .only = WITH_PLAN, .width = 6},
     {.title = "state"}, /* written by hand: it is coloured, and the reason is wrapped */

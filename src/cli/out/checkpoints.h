@@ -15,6 +15,8 @@ typedef struct checkpoint {
     int64_t world, ranks_held;     /* of a run's */
     uint64_t nbytes;
     bool complete, unread, verified; /* unread: of a kind that this version does not read */
+    const char *checked;             /* of a folder's: "bytes", "structure"; NULL: not read */
+    bool best_known, best, last;     /* of a folder's; best_known: of the list */
     bool remove;                     /* retention would remove it */
     const char *state, *why;         /* why NULL: nothing is wrong */
     const char *style, *kind;        /* of the state: cli_style's, NULL for none, and html_icon's */

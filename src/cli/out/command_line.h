@@ -43,6 +43,7 @@ typedef struct command_line {
     const char *check;  /* "all", "part"; NULL: part */
     const char *output; /* extract -o */
     bool raw;
+    const char *by;                     /* show, stats --run: "layer", "dtype", "role", "device"; NULL: none */
     const char *report;                 /* --report FILE.html: show, diff, doctor */
     option_value atol, rtol;            /* diff */
     cli_list exclude;                   /* diff: tensors that are not compared */
@@ -51,6 +52,7 @@ typedef struct command_line {
     bool pieces, reverse;               /* list */
     const char *sort;                   /* list: "size", "name", "offset"; NULL: as in the file */
     option_value limit;                 /* list, diff: so many at most */
+    bool run;                           /* stats: of all checkpoints of a run or a folder */
     bool nonfinite;                     /* stats: those that have NaN or infinities */
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;

@@ -150,6 +150,39 @@ void json_init(json_out *j, FILE *file)
 static json_out *within;  /* NULL: documents stand alone */
 static const char *about; /* NULL: none is said */
 static bool as_lines;
+static struct stand_in {
+    const char *given, *path;
+} * stand_ins; /* heap; NULL: none */
+static size_t stand_in_count;
+
+bool json_documents_took(const char *given, const char *path)
+{
+    struct stand_in *more = realloc(stand_ins, (stand_in_count + 1) * sizeof *more);
+    if (!more)
+        return false;
+    stand_ins = more;
+    stand_ins[stand_in_count++] = (struct stand_in){given, path};
+    return true;
+}
+
+void json_documents_forget(void)
+{
+    free(stand_ins);
+    stand_ins = NULL;
+    stand_in_count = 0;
+}
+
+static void put_stand_ins(json_out *j)
+{
+    json_array(j, "taken");
+    for (size_t i = 0; i < stand_in_count; i++) {
+        json_object(j, NULL);
+        json_bytes(j, "given", stand_ins[i].given, strlen(stand_ins[i].given));
+        json_bytes(j, "path", stand_ins[i].path, strlen(stand_ins[i].path));
+        json_end_object(j);
+    }
+    json_end_array(j);
+}
 
 void json_documents_in(json_out *array, const char *path)
 {
@@ -175,6 +208,8 @@ void json_document(json_out *j)
     json_int(j, "ckpt", 1);
     if (about)
         json_bytes(j, "path", about, strlen(about));
+    if (stand_in_count)
+        put_stand_ins(j);
 }
 
 static void open_container(json_out *j, char bracket)

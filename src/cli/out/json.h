@@ -23,6 +23,10 @@ void json_document(json_out *j);
 /* From now on a document is an element of the array that is open in `array` (NULL: it stands on standard output), and its second member is
  * "path". path NULL: without it. The caller keeps both. */
 void json_documents_in(json_out *array, const char *path);
+/* From now on each document has the member "taken": it is of `path`, for which the PATH `given` stands. Called again it has one more. The
+ * caller keeps both until json_documents_forget. False: no memory. */
+bool json_documents_took(const char *given, const char *path);
+void json_documents_forget(void);
 /* From now on each document is one line. */
 void json_documents_as_lines(void);
 /* The member "error". */

@@ -11,8 +11,11 @@ static const struct need {
     unsigned commands;
     const char *option, *with;
 } needs[] = {
-    {COMMAND(LIST), "check", "checksum"}, {COMMAND(LIST), "param-names", "json"},
-    {COMMAND(SHOW), "values", "report"},  {COMMAND(MIGRATE), "layout-side", "layout"},
+    {COMMAND(LIST), "check", "checksum"},
+    {COMMAND(LIST), "param-names", "json"},
+    {COMMAND(STATS), "by", "run"},
+    {COMMAND(SHOW), "values", "report"},
+    {COMMAND(MIGRATE), "layout-side", "layout"},
     {COMMAND(MIGRATE), "var", "layout"},
 };
 
