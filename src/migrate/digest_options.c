@@ -62,6 +62,7 @@ static const row rows[] = {
     MANY("drop", drop, drop_count),
     MANY("replace", replace, replace_count),
     ONE("weights-only", FLAG, weights_only),
+    ONE("no-optimizer", FLAG, no_optimizer),
     ONE("merge-adapter", TEXT, merge_adapter),
     MANY("cast", cast, cast_count),
     ONE("plain", FLAG, plain),

@@ -16,6 +16,7 @@
 #include "migrate/adapter.h"
 #include "migrate/layout.h"
 #include "migrate/megatron.h"
+#include "migrate/select.h"
 #include "migrate/mesh.h"
 #include "migrate/out.h"
 #include "migrate/resume.h"
@@ -90,6 +91,8 @@ static ckpt_status decide(ckpt__migration *m, ckpt_error *err)
         status = ckpt__migrate_ranks(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_plain(m, err);
+    if (status == CKPT_OK)
+        status = ckpt__migrate_no_optimizer(m, err);
     if (status == CKPT_OK)
         status = ckpt__migrate_find_names(m, err);
     if (status == CKPT_OK)

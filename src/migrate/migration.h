@@ -283,11 +283,11 @@ static inline bool ckpt__by_position(const ckpt__migration *m)
 {
     return ckpt__is_trainers(m) && m->tree && m->canon->group_count == 0 && m->canon->unnamed.data;
 }
-/* Are tensors left out as asked, by --drop, --tensor, --role or --device? */
+/* Are tensors left out as asked, by --drop, --no-optimizer, --tensor, --role or --device? */
 static inline bool ckpt__selects(const ckpt__migration *m)
 {
     const ckpt_migrate_options *o = &m->options;
-    return o->drop_count || o->only_tensor_count || o->only_role_count || o->only_device_count;
+    return o->drop_count || o->no_optimizer || o->only_tensor_count || o->only_role_count || o->only_device_count;
 }
 /* Is the tensor none of those that go along? */
 static inline bool ckpt__stays_behind(const ckpt__migration *m, size_t tensor)

@@ -9,6 +9,8 @@ typedef struct ckpt__chosen {
         replaced; /* owned: canonical names of replaced parameters, which keep their place in the optimizer; NULL: none */
 } ckpt__chosen;
 
+/* optimizer_out.c: --no-optimizer. Before the names are found: it marks what goes, and takes it out of the tree. */
+ckpt_status ckpt__migrate_no_optimizer(ckpt__migration *m, ckpt_error *err);
 /* replace.c: --replace. Marks what goes in m->dropped, and takes the optimizer's states of it out of the tree. */
 ckpt_status ckpt__migrate_replace(ckpt__migration *m, ckpt__chosen *c, ckpt_error *err);
 /* A value or dict of the tree goes with all that is below it: by whole names, or without the file in front. */

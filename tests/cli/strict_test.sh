@@ -37,9 +37,12 @@ from show list tree verify doctor extract stats diff
 quiet -
 color -
 ndjson -
-verbose show verify doctor
+verbose show verify doctor stats
 output extract
 raw extract
+npz extract
+upcast extract
+head extract
 force extract
 sort list
 reverse list
@@ -159,7 +162,7 @@ expect 2 "extract: the end of several names" "$inspect" extract c.pt weight -o x
 grep -q "^ckpt-inspect: c.pt: no tensor is called 'weight'; '\*weight\*' matches " err && [ ! -e x.npy ]
 report $? "and no file"
 expect 0 "extract: the end of one name" "$inspect" extract c.pt 0.weight -o x.npy
-grep -q "^ckpt-inspect: c.pt: '0.weight' is taken to be model.0.weight, the one tensor whose name ends so$" err && rm x.npy
+grep -q "^ckpt-inspect: c.pt: '0.weight' is taken to be model.0.weight, which a state calls so$" err && rm x.npy
 report $? "the whole name is said"
 
 # ---- what is there stays

@@ -213,7 +213,7 @@ static void synopses(bool migrate)
     put_form("ckpt\\-inspect\n.RI [ COMMAND ]", INSPECT, true, "PATH\\fR...");
     for (unsigned i = 0; i < COMMAND_COUNT; i++) {
         const char *operands = 1u << i == COMMAND(DIFF)      ? "A B"
-                               : 1u << i == COMMAND(EXTRACT) ? "PATH NAME \\fB\\-o\\fI FILE"
+                               : 1u << i == COMMAND(EXTRACT) ? "PATH NAME\\fR... \\fB\\-o\\fI FILE"
                                                              : "PATH\\fR...";
         snprintf(program, sizeof program, "ckpt\\-inspect\\ %s", command_table[i].name);
         put_form(program, 1u << i, false, operands);

@@ -18,7 +18,7 @@ static const struct command {
 } commands[COMMAND_COUNT] = {
     [COMMAND_SHOW] = {inspect_show, 1, run_show},       [COMMAND_LIST] = {inspect_list, 1, NULL},
     [COMMAND_TREE] = {inspect_tree, 1, NULL},           [COMMAND_VERIFY] = {inspect_verify, 1, run_verify},
-    [COMMAND_DOCTOR] = {inspect_doctor, 1, run_doctor}, [COMMAND_EXTRACT] = {inspect_extract, 2, NULL},
+    [COMMAND_DOCTOR] = {inspect_doctor, 1, run_doctor}, [COMMAND_EXTRACT] = {inspect_extract, 1, NULL},
     [COMMAND_STATS] = {inspect_stats, 1, NULL},         [COMMAND_DIFF] = {inspect_diff, 2, NULL},
     [COMMAND_SCAN] = {inspect_scan, 1, NULL},
 };
@@ -71,18 +71,26 @@ static int parse(command_line *o, int argc, char **argv, size_t *command)
 }
 
 /* What errors may begin with: the PATHs first. False: out of memory. */
-static bool name_paths(command_line *o, size_t command)
+static bool name_paths(command_line *o)
 {
     const char *const files[] = {o->map_location, o->param_names};
     bool ok = true;
-    for (int i = 0; i < o->path_count - (command == COMMAND_EXTRACT); i++)
+    for (int i = 0; i < o->path_count; i++)
         ok &= cli_list_add(&o->cli.about, o->paths[i]);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         ok &= !files[i] || cli_list_add(&o->cli.about, files[i]);
     return ok;
 }
 
-/* The PATHs, and the NAME of extract. -1: they fit the command. */
+/* What stands behind the PATH is a NAME; with --one the last operand alone. */
+static void take_names(command_line *o)
+{
+    o->name_count = o->one ? 1 : o->path_count - 1;
+    o->path_count -= o->name_count;
+    o->names = o->paths + o->path_count;
+}
+
+/* The PATHs, and the NAMEs of extract. -1: they fit the command. */
 static int take_paths(command_line *o, size_t command)
 {
     const cli *c = &o->cli;
@@ -90,21 +98,19 @@ static int take_paths(command_line *o, size_t command)
     if (o->path_count == 0)
         return cli_usage(c, "%s: missing operand: PATH", command_table[command].name);
     if (command == COMMAND_EXTRACT && o->path_count < 2)
-        return cli_usage(c, "extract: missing operand: NAME (extract PATH NAME -o FILE)");
+        return cli_usage(c, "extract: missing operand: NAME (extract PATH NAME... -o FILE)");
+    if (command == COMMAND_EXTRACT)
+        take_names(o);
     if (command == COMMAND_DIFF && o->path_count < 2)
         return cli_usage(c, "diff: missing operand: A and B are two PATHs");
     if (o->path_count > paths && !o->one && !(o->command & SEVERAL))
         return cli_usage(c, "%s takes %s; unexpected argument '%s'", command_table[command].name,
-                         command == COMMAND_EXTRACT ? "one PATH and one NAME"
-                         : paths == 2               ? "two PATHs"
-                                                    : "one PATH",
-                         o->paths[paths]);
-    if (o->one) { /* the further PATHs go with the first; of extract the last is the NAME */
+                         paths == 2 ? "two PATHs" : "one PATH", o->paths[paths]);
+    if (o->one) { /* the further PATHs go with the first */
         o->cli.also = o->paths + 1;
         o->cli.also_count = o->path_count - paths;
     }
-    o->name = o->paths[o->path_count - 1];
-    return name_paths(o, command) ? -1 : cli_fail(c, "no-memory", "out of memory");
+    return name_paths(o) ? -1 : cli_fail(c, "no-memory", "out of memory");
 }
 
 static int answer(const command_line *o, size_t command)

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "cli/inspect/newest.h"
 #include "cli/inspect/stats_run.h"
 
@@ -13,6 +14,7 @@ typedef struct table {
     ckpt_tensor_stats **of; /* per tensor; NULL: not asked for. What has no histogram ends before it */
     size_t unknown;         /* --nonfinite: tensors whose values are not known */
     bool no_memory;
+    bool drawn; /* -v: a histogram stands beside the numbers */
 } table;
 
 static int take(void *ctx, size_t tensor, const ckpt_tensor_stats *stats)
@@ -170,6 +172,35 @@ static void put_share(uint64_t n, uint64_t of)
         printf("%4.*f%% ", share < 9.95 ? 1 : 0, share);
 }
 
+/* -v draws where each of its characters is one column: on a terminal of a UTF-8 locale. The columns of a pipe are a script's. */
+static bool can_draw(void)
+{
+    const char *names[] = {"LC_ALL", "LC_CTYPE", "LANG"}, *locale = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && (!locale || !*locale); i++)
+        locale = getenv(names[i]);
+    return isatty(STDOUT_FILENO) && locale &&
+           (strstr(locale, "UTF-8") || strstr(locale, "utf8") || strstr(locale, "utf-8") || strstr(locale, "UTF8"));
+}
+
+enum { DRAWN = 16, MERGED = CKPT_STATS_BINS / DRAWN };
+
+/* A column for every two bins, in eighths of the largest; what is there at all has one. */
+static void put_histogram(const ckpt_tensor_stats *s)
+{
+    static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    uint64_t counts[DRAWN] = {0}, most = 1;
+    for (size_t i = 0; s->has_histogram && i < CKPT_STATS_BINS; i++)
+        counts[i / MERGED] += s->bins[i];
+    for (size_t i = 0; i < DRAWN; i++)
+        most = counts[i] > most ? counts[i] : most;
+    putchar(' ');
+    for (size_t i = 0; i < DRAWN; i++) {
+        double share = 8.0 * (double)counts[i] / (double)most;
+        fputs(bars[counts[i] ? share > 1 ? (size_t)share : 1 : 0], stdout);
+    }
+    putchar(' ');
+}
+
 static void put_stats(const table *t, size_t i, bool odd)
 {
     const ckpt_tensor_info *info = ckpt_reader_tensor(t->reader, i);
@@ -185,6 +216,8 @@ static void put_stats(const table *t, size_t i, bool odd)
         printf("%s%7" PRIu64 " %7" PRIu64 "%s ", red, s->nan, s->inf_pos + s->inf_neg,
                *red ? cli_style(&t->o->cli, "off") : "");
     }
+    if (t->drawn)
+        put_histogram(s);
     putchar(' ');
     cli_put_str(stdout, info->name.size ? info->name : (ckpt_str){"\"\"", 2}, "");
     if (s->why)
@@ -209,9 +242,9 @@ static void stats_text(const table *t)
                             : "no tensor has NaN or infinities");
         return;
     }
-    printf("%s%*s %*s %*s %*s  zero %s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH,
+    printf("%s%*s %*s %*s %*s  zero %s%s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH,
            "max", NUMBER_WIDTH, "mean", NUMBER_WIDTH, "std", odd ? "    nan     inf " : "",
-           cli_style(&t->o->cli, "off"));
+           t->drawn ? " histogram        " : "", cli_style(&t->o->cli, "off"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(t->reader); i++)
         if (t->of[i])
             put_stats(t, i, odd);
@@ -227,7 +260,7 @@ static int read_all(table *t)
     ckpt_error err = CKPT_ERROR_INIT;
     cli_progress shown;
     ckpt_stats_options options = CKPT_STATS_OPTIONS_INIT;
-    options.histogram = c->json;
+    options.histogram = c->json || t->drawn;
     options.progress = (ckpt_progress){cli_progress_step, &shown};
     if (!tensors)
         return cli_fail(c, "no-memory", "out of memory for %zu tensors", n);
@@ -257,6 +290,9 @@ int inspect_stats(const command_line *o)
     }
     size_t n = ckpt_reader_tensor_count(reader);
     table t = {.o = o, .reader = reader, .of = calloc(n + 1, sizeof *t.of)};
+    t.drawn = o->cli.verbose && !o->cli.json && can_draw();
+    if (o->cli.verbose && !o->cli.json && !t.drawn)
+        cli_warn(&o->cli, "-v draws histograms on a terminal of a UTF-8 locale; --json has them as numbers");
     status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);
     if (status == CLI_YES && o->nonfinite)
         keep_nonfinite(&t);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include "cli/migrate/layout.h"
 #include "cli/migrate/plan.h"
+#include "cli/migrate/target.h"
 #include "cli/out/names.h"
 #include "cli/out/options.h"
 
@@ -15,7 +16,8 @@ typedef struct job {
     command_line o;
     ckpt_migrate_options options; /* o.migrate, and what o has beside it */
     ckpt_migrate_totals totals;   /* of a dry run */
-    const char *src, *dst;
+    const char *src, *dst;        /* dst: what is written, which target makes of what was typed */
+    target target;
     char layout[4096];   /* the path of --layout */
     ckpt_report *report; /* owned */
     plan_out plan;       /* of a dry run */
@@ -43,6 +45,10 @@ static int default_format(job *b)
         b->options.to = "same";
         return -1;
     }
+    if (strcmp(b->dst, "-") == 0)
+        return cli_usage(c, "-: standard output has no suffix to tell the format from: give --to");
+    if (target_is_into(b->dst) && stat(b->src, &st) == 0 && S_ISREG(st.st_mode))
+        return (b->options.to = target_same_format(c, b->src)) ? -1 : CLI_NO_ANSWER;
     if (ends_in(b->dst, "/"))
         return cli_usage(c, "%s: DST is a directory: give a file name, or --to hf", b->dst);
     if (ends_in(b->dst, ".safetensors")) {
@@ -103,6 +109,8 @@ static void set_options(job *b, char **operands, int count)
     m->also_count = (size_t)(count - 2);
 }
 
+static bool is_folder(const char *to);
+
 static int parse(job *b, int argc, char **argv)
 {
     command_line *o = &b->o;
@@ -132,12 +140,17 @@ static int parse(job *b, int argc, char **argv)
                          count - 1);
     b->src = operands[0];
     b->dst = operands[count - 1];
+    if (o->optimizer && o->migrate.no_optimizer)
+        return cli_usage(c, "--optimizer and --no-optimizer are two answers to one question");
     set_options(b, operands, count);
     if (!cli_selection_check(c))
         return CLI_NO_ANSWER;
     if (o->layout && (status = layout_find(c, o->layout, b->layout, sizeof b->layout)) >= 0)
         return status;
     b->options.layout = o->layout ? b->layout : NULL;
+    for (int i = 0; i < count - 1; i++)
+        if ((status = target_check_source(c, operands[i])) >= 0)
+            return status;
     const char *const files[] = {b->src,           b->dst, o->param_names, o->map_location, o->migrate.merge_adapter,
                                  b->options.layout};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
@@ -146,7 +159,12 @@ static int parse(job *b, int argc, char **argv)
     for (size_t i = 0; i < b->options.also_count; i++)
         if (!cli_list_add(&c->about, b->options.also[i]))
             return cli_fail(c, "no-memory", "out of memory");
-    return default_format(b);
+    status = default_format(b);
+    if (status < 0)
+        status = target_open(&b->target, o, b->src, b->dst, b->options.to, is_folder(b->options.to));
+    if (b->target.path)
+        b->dst = b->target.path;
+    return status;
 }
 
 /* ---- what was done, or would be */
@@ -441,7 +459,10 @@ static void done_text(job *b, const ckpt_report *report)
                cli_size(size, whole ? whole->nbytes : 0), needs_lossy(b, report) ? "; writing it needs --lossy" : "",
                needs_force(b, true) ? "; replacing DST needs --force" : "");
     } else if (!b->o.cli.quiet) {
-        cli_put(stdout, b->dst, strlen(b->dst));
+        if (b->target.folder)
+            fputs("standard output", stdout);
+        else
+            cli_put(stdout, b->dst, strlen(b->dst));
         puts(b->options.verify ? ": written and read back" : ": written");
     }
 }
@@ -486,8 +507,10 @@ static int run(job *b, int argc, char **argv)
         if (answer == CKPT_E_CANCELLED)
             put_kept(report);
         if (answer == CKPT_E_CANCELLED)
+            target_close(&b->target);
+        if (answer == CKPT_E_CANCELLED)
             cli_signals_reraise(); /* the temporary is gone, or kept: now die by the signal */
-        if (answer == CKPT_OK && !b->options.dry_run)
+        if (answer == CKPT_OK && !b->options.dry_run && !b->target.folder)
             cli_written(b->dst);
         status = answer != CKPT_OK                                 ? failed(b, report, &err)
                  : ckpt_report_count_code(report, "not-recovered") ? CLI_NO
@@ -504,9 +527,14 @@ static int run(job *b, int argc, char **argv)
                 json_end_object(&j);
             }
         } else if (answer == CKPT_OK) {
-            done_text(b, report);
+            int sent = target_send(&b->target, &b->o.cli);
+            if (sent == CLI_YES)
+                done_text(b, report);
+            else
+                status = sent;
         }
     }
+    target_close(&b->target);
     plan_free(&b->plan);
     ckpt_report_free(report);
     names_free(&list);
@@ -517,6 +545,7 @@ int main(int argc, char **argv)
 {
     job b;
     memset(&b, 0, sizeof b);
+    b.target.out = -1;
     signal(SIGPIPE, SIG_DFL);
     cli_init(&b.o.cli, "ckpt-migrate", argc, argv);
     int status = run(&b, argc, argv);

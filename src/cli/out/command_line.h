@@ -42,7 +42,8 @@ typedef struct command_line {
     /* ckpt-inspect */
     const char *check;  /* "all", "part"; NULL: part */
     const char *output; /* extract -o */
-    bool raw;
+    bool raw, npz, upcast;
+    option_value head;                  /* extract: so many elements of each tensor are printed */
     const char *by;                     /* show, stats --run: "layer", "dtype", "role", "device"; NULL: none */
     const char *report;                 /* --report FILE.html: show, diff, doctor */
     option_value atol, rtol;            /* diff */
@@ -57,9 +58,10 @@ typedef struct command_line {
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;
     bool amp, values;
-    const char *name; /* extract: the NAME */
     char **paths;
     int path_count;
+    char **names; /* extract: the NAMEs, which stand behind the PATHs */
+    int name_count;
     char **typed; /* the words before getopt sorts them: the report shows them */
     int typed_count;
     /* ckpt-migrate */

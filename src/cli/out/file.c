@@ -130,47 +130,73 @@ static bool take_mode(int fd)
     return fchmod(fd, 0666 & ~mask) == 0;
 }
 
+int output_open(output_file *out, const cli *c, const char *path, bool replace)
+{
+    struct stat st;
+    *out = (output_file){.cli = c, .path = path, .replace = replace, .fd = -1};
+    bool here = output_is_stdout(path), direct = here || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
+    if (here) { /* "/dev/stdout" may be a file that the shell made: never a name to rename to */
+        out->fd = dup(STDOUT_FILENO);
+    } else if (direct) {
+        out->fd = open(path, O_WRONLY | O_CLOEXEC);
+    } else if ((out->target = target_of(path)) && (out->temporary = malloc(strlen(out->target) + 16))) {
+        cli_signals(); /* from here on there is something to remove */
+        sprintf(out->temporary, "%s.tmp-XXXXXX", out->target);
+        out->fd = mkostemp(out->temporary, O_CLOEXEC); /* 0600: nobody else opens it half written */
+    }
+    if (out->fd >= 0)
+        return CLI_YES;
+    int why = errno;
+    free(out->temporary);
+    free(out->target);
+    return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(why));
+}
+
+bool output_put(output_file *out, const char *data, size_t size)
+{
+    if (!out->why && !write_all(out->fd, data, size))
+        out->why = errno;
+    return !out->why;
+}
+
+int output_close(output_file *out, bool keep)
+{
+    const cli *c = out->cli;
+    bool written = keep && !out->why;
+    int why = out->why;
+    if (written && out->temporary && !take_mode(out->fd)) {
+        why = errno;
+        written = false;
+    }
+    if (close(out->fd) != 0 && written) {
+        why = errno;
+        written = false;
+    }
+    if (written && out->temporary && !publish(out->temporary, out->target, out->replace)) {
+        why = errno;
+        written = false;
+    }
+    if (!written && out->temporary)
+        unlink(out->temporary);
+    free(out->temporary);
+    free(out->target);
+    if (written)
+        cli_written(out->path);
+    if (written || !keep || cli_signal_caught())
+        return written ? CLI_YES : CLI_NO_ANSWER; /* cli_finish dies by the signal */
+    if (!out->replace && why == EEXIST)
+        return output_refuse(c, out->path);
+    return cli_fail(c, "system", "%s: cannot write: %s", out->path, strerror(why));
+}
+
 int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data,
                  size_t size)
 {
-    struct stat st;
-    char *temporary = NULL, *target = NULL;
-    int fd = -1;
-    bool here = output_is_stdout(path), direct = here || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
-    if (here) { /* "/dev/stdout" may be a file that the shell made: never a name to rename to */
-        fd = dup(STDOUT_FILENO);
-    } else if (direct) {
-        fd = open(path, O_WRONLY | O_CLOEXEC);
-    } else if ((target = target_of(path)) && (temporary = malloc(strlen(target) + 16))) {
-        cli_signals(); /* from here on there is something to remove */
-        sprintf(temporary, "%s.tmp-XXXXXX", target);
-        fd = mkostemp(temporary, O_CLOEXEC); /* 0600: nobody else opens it half written */
-    }
-    if (fd < 0) {
-        free(temporary);
-        free(target);
-        return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(errno));
-    }
-    bool written = write_all(fd, head, head_size) && write_all(fd, data, size) && (!temporary || take_mode(fd));
-    int why = errno;
-    if (close(fd) != 0 && written) {
-        why = errno;
-        written = false;
-    }
-    if (written && temporary && !publish(temporary, target, replace)) {
-        why = errno;
-        written = false;
-    }
-    if (!written && temporary)
-        unlink(temporary);
-    free(temporary);
-    free(target);
-    if (!written && cli_signal_caught())
-        return CLI_NO_ANSWER; /* cli_finish dies by it */
-    if (!written && !replace && why == EEXIST)
-        return output_refuse(c, path);
-    if (!written)
-        return cli_fail(c, "system", "%s: cannot write: %s", path, strerror(why));
-    cli_written(path);
-    return CLI_YES;
+    output_file out;
+    int status = output_open(&out, c, path, replace);
+    if (status != CLI_YES)
+        return status;
+    if (output_put(&out, head, head_size))
+        output_put(&out, data, size);
+    return output_close(&out, true);
 }

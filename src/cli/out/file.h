@@ -8,6 +8,23 @@
  * else the exit status, the error said. */
 int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data,
                  size_t size);
+
+/* The same, piece by piece. */
+typedef struct output_file {
+    const cli *cli;
+    const char *path;
+    char *temporary, *target; /* owned; NULL: what is no regular file is written to as it is */
+    int fd, why;              /* why: the errno of the first failure, 0 without one */
+    bool replace;
+} output_file;
+/* CLI_YES, else the exit status, the error said: nothing is left to close. */
+int output_open(output_file *out, const cli *c, const char *path, bool replace);
+/* False once a write failed, or a signal came: output_close says it. */
+bool output_put(output_file *out, const char *data, size_t size);
+/* The file gets its name, where all was written and `keep` is set; else the temporary is removed. CLI_YES, else the exit status:
+ * with `keep` the error is said, without it the caller has said one. */
+int output_close(output_file *out, bool keep);
+
 /* The error that it is there, and --force was not given. */
 int output_refuse(const cli *c, const char *path);
 /* Is a regular file there, also by way of a link? Standard output, by whatever name, is none. */
