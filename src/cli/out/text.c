@@ -82,7 +82,10 @@ size_t cli_width(const char *data, size_t size)
             continue;
         }
         int n = escape(text, sizeof text, data + i, size - i, &taken);
-        width += n ? (size_t)n : 1;
+        uint32_t code = 0;
+        if (n == 0)
+            (void)json_decode(data + i, size - i, &code);
+        width += n ? (size_t)n : cli_char_width(code);
     }
     return width;
 }
