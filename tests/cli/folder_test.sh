@@ -404,7 +404,8 @@ put "$data/dcp/cut" run_of_titan/checkpoint/step-12 "1 hour"
 ask 0 run_of_titan && order "checkpoint/step-9 checkpoint/step-10 checkpoint/step-12" && grep -q '^resume with .*"run_of_titan/checkpoint/step-10")' out
 check "torchtitan's folder checkpoint: the newest that holds an optimizer is what to resume from"
 mkdir step && printf '\200\002}.' >step/data.pt && put "$data/dcp/trained" step/actor "1 hour" && put "$data/dcp/trained" step/critic "1 hour"
-ask 2 list step && grep -q 'several models; give one of them: step/actor, step/critic$' err
+ask 2 list step && grep -q 'give one of them: step/actor, step/critic$' err && mkdir verl && cp -r step verl/global_step_100 &&
+    ask 2 list verl && grep -q 'several models; give one of them: verl/global_step_100/actor, verl/global_step_100/critic$' err
 check "of the models of one step none is the newest"
 ask 0 step && order "actor critic"
 check "a file without tensors beside folders of models is not taken for the checkpoint"

@@ -59,6 +59,8 @@ ask 0 show whole.pt weights.safetensors "$data/run/one" && [ "$(wc -l <out)" -eq
     grep -q '^torch  .*  29  .* KiB  resumes  *whole.pt$' out && grep -q '^safetensors .* 8  .* B  weights-only  *weights.safetensors$' out &&
     grep -q '^run  *ckpt  *100 .* 1 checkpoint  *.*run/one$' out && tail -n 1 out | grep -qx '3 checkpoints: 3 read'
 check "show: a line each"
+ask 0 show whole.pt "$data/peers/hf-trainer" && grep -q '^hf-trainer .*  4  *0.2  .*peers/hf-trainer$' out
+check "show: an epoch may be a part of one"
 ask 2 show whole.pt gone.pt && grep -q '^-  .* not read  *gone.pt$' out && grep -q '^ckpt-inspect: gone.pt: cannot open it' err && tail -n 1 out | grep -qx '2 checkpoints: 1 read, 1 not read'
 check "show: also of one that cannot be read"
 ask 0 show --json whole.pt weights.safetensors && [ "$(grep -c '"producer"' out)" -eq 2 ]
@@ -220,6 +222,14 @@ at_40=$(widest 40 "$data/peers/lightning.ckpt") at_60=$(widest 60 "$data/peers/l
 [ "${at_40% *}" -le 40 ] && [ "${at_40% *}" -gt 30 ] && [ "${at_60% *}" -le 60 ] && [ "${at_200% *}" -gt 80 ] &&
     [ "$(lines "$at_40")" -gt "$(lines "$at_60")" ] && [ "$(lines "$at_60")" -gt "$(lines "$at_200")" ]
 check "show follows the width of the terminal ($at_40, $at_60, $at_200)"
+fi
+
+# ---- names that are wider than their characters
+mkdir wide && cp whole.pt wide/模型.pt && cp whole.pt wide/ascii.pt && printf 'e\314\201.pt' >name && cp whole.pt "wide/$(cat name)"
+column() { sed -n "s/^\($1\.pt  *\)3  *1  .*/\1/p" out | tr -d '\n' | python3 -c 'import sys, unicodedata as u; print(sum(0 if u.combining(c) else 2 if u.east_asian_width(c) in "WF" else 1 for c in sys.stdin.buffer.read().decode()))'; }
+if python3 -c '' 2>/dev/null && ask 0 wide; then
+    [ "$(column ascii)" -gt 8 ] && [ "$(column ascii)" = "$(column 模型)" ] && [ "$(column ascii)" = "$(column "$(printf 'e\314\201')")" ]
+    check "columns stand below each other behind Chinese names and combined characters"
 fi
 
 # ---- stats --run

@@ -623,6 +623,7 @@ static int show_in_line(const folder_list *l, uint64_t nbytes, const folder_item
                            .verdict = verdict,
                            .step = last ? last->step : -1,
                            .epoch = last ? last->epoch : -1,
+                           .epoch_exact = last ? last->epoch_exact : -1,
                            .nbytes = nbytes};
     return show_line_add(&own) ? CLI_YES : cli_fail(&l->o->cli, "no-memory", "out of memory");
 }

@@ -58,6 +58,7 @@ static int show_in_line(const show_picture *p)
                            .verdict = p->verdict,
                            .step = p->summary.step,
                            .epoch = p->summary.epoch,
+                           .epoch_exact = p->summary.epoch_exact,
                            .parameters = p->params.tensors ? p->params.count : 0,
                            .nbytes = ckpt_reader_file_size(p->reader)};
     return show_line_add(&own) ? CLI_YES : cli_fail(&p->o->cli, "no-memory", "out of memory");

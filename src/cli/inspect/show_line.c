@@ -55,6 +55,16 @@ static bool has_parameters(const row_parts *r)
     return line_in(r)->parameters > 0;
 }
 
+static bool has_epoch(const row_parts *r)
+{
+    return line_in(r)->epoch >= 0;
+}
+
+static ckpt_str epoch_text(char buf[ROW_CELL], const row_parts *r)
+{
+    return rows_print(buf, "%.6g", line_in(r)->epoch_exact);
+}
+
 static bool is_read(const row_parts *r)
 {
     return !line_in(r)->bad;
@@ -77,7 +87,7 @@ static const row_field columns[] = {
     {.title = "format", .kind = ROW_WORD, AT(format)},
     {.title = "producer", .kind = ROW_WORD, AT(producer)},
     {.title = "step", .kind = ROW_NUMBER, AT(step), .right = true},
-    {.title = "epoch", .kind = ROW_NUMBER, AT(epoch), .right = true},
+    {.title = "epoch", .text = epoch_text, .known = has_epoch, .right = true},
     {.title = "parameters", .text = parameters_text, .known = has_parameters, .right = true},
     {.title = "size", .kind = ROW_SIZE, AT(nbytes), .known = is_read, .right = true},
     {.title = "verdict", .kind = ROW_WORD, AT(verdict)},

@@ -7,6 +7,7 @@
 typedef struct show_line {
     const char *path, *format, *producer, *verdict;
     int64_t step, epoch;
+    double epoch_exact;          /* 1.5 where epoch is 1 */
     uint64_t parameters, nbytes; /* parameters 0: not known */
     bool bad;                    /* it has no answer: only path and verdict count */
 } show_line;

@@ -193,6 +193,7 @@ int cli_finish(const cli *c, int status)
     errno = 0;
     bool said = fflush(stdout) == 0 && !ferror(stdout);
     int why = errno;
+    cli_width_free();
     cli_signals_reraise();
     if (said)
         return status;

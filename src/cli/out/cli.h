@@ -110,6 +110,9 @@ void cli_put_wrapped(FILE *out, const char *text, size_t used, size_t indent);
 size_t cli_columns(FILE *out);
 void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
 size_t cli_width(const char *data, size_t size); /* columns that cli_put takes */
+/* Of one character that is printed as it is: 2 of CJK, 0 of one that combines with the one before. */
+size_t cli_char_width(uint32_t code);
+void cli_width_free(void); /* call at the end */
 /* "640 B", "1.5 MiB", somewhere in buf of CLI_SIZE_MAX bytes. */
 enum { CLI_SIZE_MAX = 32 };
 char *cli_size(char *buf, uint64_t bytes);

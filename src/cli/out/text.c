@@ -72,26 +72,9 @@ void cli_put_message(FILE *f, const char *text)
     cli_put(f, text, strlen(text));
 }
 
-/* Columns of a character on a terminal: two of East Asian scripts and of pictures, none of marks that combine (Unicode's
- * East_Asian_Width W and F, by blocks). */
-static size_t columns_of_char(uint32_t c)
-{
-    static const uint32_t wide[][2] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},   {0xa960, 0xa97c},
-                                       {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe6b},   {0xff01, 0xff60},
-                                       {0xffe0, 0xffe6},   {0x16fe0, 0x18cff}, {0x1b000, 0x1b2fb}, {0x1f300, 0x1f64f},
-                                       {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
-    if ((c >= 0x300 && c <= 0x36f) || (c >= 0x200b && c <= 0x200d) || (c >= 0xfe00 && c <= 0xfe0f))
-        return 0;
-    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
-        if (c >= wide[i][0] && c <= wide[i][1])
-            return 2;
-    return 1;
-}
-
 size_t cli_width(const char *data, size_t size)
 {
     size_t width = 0;
-    uint32_t c;
     for (size_t i = 0, taken; i < size; i += taken) {
         char text[16];
         if ((taken = cli_plain(data + i, size - i)) > 0) {
@@ -99,9 +82,10 @@ size_t cli_width(const char *data, size_t size)
             continue;
         }
         int n = escape(text, sizeof text, data + i, size - i, &taken);
+        uint32_t code = 0;
         if (n == 0)
-            (void)json_decode(data + i, size - i, &c);
-        width += n ? (size_t)n : columns_of_char(c);
+            (void)json_decode(data + i, size - i, &code);
+        width += n ? (size_t)n : cli_char_width(code);
     }
     return width;
 }
