@@ -13,11 +13,11 @@
  * Lightning asks for the key, and gives each of its optimizers a state that is in the list. In {'opt': O0} the entry goes. */
 typedef struct remover {
     ckpt__migration *m;
-    ckpt__arena *arena;  /* owned: names of the anatomy */
-    ckpt__hash *goes;    /* names of optimizers in the tree */
-    ckpt__hash *emptied; /* names of lists that have nothing in them but optimizers */
-    ckpt_str *paths;     /* of goes, in the arena */
-    size_t count, lists;
+    ckpt__arena *arena;          /* owned: names of the anatomy */
+    ckpt__hash *goes;            /* names of optimizers in the tree */
+    ckpt__hash *emptied;         /* names of lists that have nothing in them but optimizers */
+    ckpt_str *paths;             /* of goes, in the arena */
+    size_t count, lists, beside; /* beside: of count, what is no optimizer's dict */
     ckpt_error *err;
 } remover;
 
@@ -38,7 +38,7 @@ static ckpt_status find(remover *r, const ckpt__anatomy *a)
             r->err, CKPT_E_UNSUPPORTED, r->m->src,
             "the optimizer's states lie among the model's tensors, in one dict: --no-optimizer cannot tell "
             "its values; --weights-only writes the model alone");
-    r->paths = ckpt__arena_array(r->arena, a->count + 1, sizeof *r->paths);
+    r->paths = ckpt__arena_array(r->arena, a->count + 2, sizeof *r->paths);
     ckpt_status status = r->paths ? CKPT_OK : ckpt__migration_no_memory(r->err);
     for (const ckpt__organ *o; status == CKPT_OK && (o = ckpt__anatomy_next(a, CKPT__OPTIMIZER, &at)) != NULL;) {
         const ckpt__node *node = &a->tree.nodes[o->node];
@@ -92,10 +92,11 @@ static ckpt_status say(remover *r, const size_t *roles, uint64_t nbytes)
         if (roles[role])
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu %s", used ? ", " : "", roles[role],
                                      ckpt_role_name((ckpt_role)role));
+    const size_t count = r->count > r->beside ? r->count - r->beside : 1;
     return ckpt__migration_note(
-        r->m, CKPT_SEVERITY_NOTE, "left-out", r->count == 1 ? r->paths[0] : (ckpt_str){NULL, 0}, r->err,
-        "%zu optimizer%s and %s groups stay behind%s%s%s: %" PRIu64 " bytes%s", r->count ? r->count : 1,
-        r->count > 1 ? "s" : "", r->count > 1 ? "their" : "its", used ? ", with tensors " : "", text, "", nbytes,
+        r->m, CKPT_SEVERITY_NOTE, "left-out", count == 1 && r->count ? r->paths[0] : (ckpt_str){NULL, 0}, r->err,
+        "%zu optimizer%s and %s groups stay behind%s%s: %" PRIu64 " bytes%s", count, count > 1 ? "s" : "",
+        count > 1 ? "their" : "its", used ? ", with tensors " : "", text, nbytes,
         r->lists ? "; the list of optimizers is empty, and Lightning then begins with a new one" : "");
 }
 
@@ -119,15 +120,19 @@ static ckpt_status remove_all(remover *r)
     return status == CKPT_OK ? say(r, roles, nbytes) : status;
 }
 
-/* A file of ours has its groups in its metadata: {'optimizer': {'groups': {...}}}. */
-static ckpt_status take_own(remover *r)
+/* What is an optimizer's and is not in its dict: a file of ours has its groups in its metadata, {'optimizer': {'groups': {...}}}, and
+ * Megatron's distributed optimizer its flat buffers in a file beside, {'distrib_optim': {...}}. */
+static ckpt_status take_beside(remover *r)
 {
     const ckpt__index *x = r->m->from;
-    if (!ckpt__format_of(x)->canonical || !x->root || !ckpt__find_entry(x->root, "optimizer"))
+    const bool own = ckpt__format_of(x)->canonical;
+    const ckpt_str name = ckpt__s(own ? "optimizer" : "distrib_optim");
+    if (!x->root || !ckpt__find_entry(x->root, name.data) || (!own && r->count == 0))
         return CKPT_OK;
-    if (ckpt__hash_put(r->goes, "optimizer", 9, r->count, NULL) < 0)
+    if (ckpt__hash_put(r->goes, name.data, name.size, r->count, NULL) < 0)
         return ckpt__migration_no_memory(r->err);
-    r->paths[r->count++] = ckpt__s("optimizer");
+    r->paths[r->count++] = name;
+    r->beside += !own;
     return CKPT_OK;
 }
 
@@ -144,7 +149,7 @@ ckpt_status ckpt__migrate_no_optimizer(ckpt__migration *m, ckpt_error *err)
         if (status == CKPT_OK)
             status = find(&r, &a);
         if (status == CKPT_OK)
-            status = take_own(&r);
+            status = take_beside(&r);
         if (status == CKPT_OK)
             status = remove_all(&r);
         ckpt__anatomy_free(&a);
