@@ -182,7 +182,7 @@ const option_row option_table[] = {
     {"json", OPTION_FLAG, AT(cli.json), BOTH, .help = "one JSON document on standard output"},
     {"ndjson", OPTION_FLAG, AT(cli.ndjson), INSPECT, .help = "a JSON document per line, one for each PATH"},
     {"verbose", OPTION_FLAG, AT(cli.verbose), COMMAND(VERIFY) | DOCTOR | COMMAND(SHOW) | COMMAND(STATS),
-     .help = "the notes too; of several PATHs all of each; stats: histograms", .letter = 'v'},
+     .help = "all: notes, each of several PATHs, histograms", .letter = 'v'},
     {"color", OPTION_CHOICE, AT(cli.color), BOTH, .help = "colours (auto: on a terminal, without NO_COLOR)",
      .argument = "WHEN", .words = "auto always never"},
     {"quiet", OPTION_FLAG, AT(cli.quiet), BOTH, .help = "no progress, no warnings", .letter = 'q'},
