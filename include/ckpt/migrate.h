@@ -255,7 +255,7 @@ typedef struct ckpt_migrate_options {
     bool
         layers_apart; /* torch-dist: each layer has keys of its own, as where megatron-core's moe_layer_freq is a list */
     bool
-        no_optimizer; /* the tensors and groups of every optimizer stay behind ("left-out"); all else goes along. A list of
+        no_optimizer; /* the tensors and groups of every optimizer stay behind ("left-out"); all else is kept. A list of
                                    * optimizers is empty then. A source without one is "unused-rule" */
 } ckpt_migrate_options;
 #define CKPT_MIGRATE_OPTIONS_INIT CKPT_SIZED(ckpt_migrate_options)

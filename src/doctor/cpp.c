@@ -85,7 +85,7 @@ const char *ckpt__cpp_refused_file(const ckpt__index *index)
                                             "pickle protocol 5"};
     int protocol = index->pickle_protocol;
     if (ckpt__format_of(index)->no_archive)
-        return "a file that is no zip archive";
+        return "a file that is not a zip archive";
     return protocol > 0 && protocol <= 5 && protocol != 2 ? protocols[protocol - 1] : NULL;
 }
 

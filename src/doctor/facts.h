@@ -262,7 +262,7 @@ typedef enum ckpt__evidence { CKPT__RAN = 1, CKPT__SOURCE, CKPT__UNVERIFIED } ck
  * Texts may hold {n} (how often the fact was found), {s} ("" for one, "s" for more), {es} (the other way
  * round), {have}, {are} and {were} ("has", "is" and "was" for one), {a}, {b}, {c} (the fact's
  * details), {path} (quoted for a shell), {py} (the path quoted for Python), {file} (the same of a file, "..." of a directory), {dst}
- * (the path of a fixed copy), {torch} (the path and ".pt"), {drop} ("={c}" for --drop), {version}, {loader}, {mend} (the
+ * (the path of a fixed copy), {torch} (the path and ".pt"), {drop} ("={c}" for --drop), {version}, {loader}, {repair} (the
  * ckpt-migrate command that fixes the code). A fix has alternatives (fixes.h). All texts are static. */
 typedef struct ckpt__row {
     ckpt__fact fact;

@@ -11,7 +11,7 @@ const ckpt__row ckpt__rows_load[] = {
      .code = "weights-only-refused",
      .message = "torch.load with weights_only=True (the default from 2.6) refuses {a} at {n} place{s}: {c}",
      .fix = PYTHON "checkpoint = torch.load({py}, weights_only=False)" TRUSTED
-            SHELL "{mend}"},
+            SHELL "{repair}"},
     {.fact = CKPT__REFUSED, .loaders = CKPT__L_LIGHTNING, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
      .code = "weights-only-refused",
      .message = "Trainer.fit passes weights_only on to torch.load (True by default from torch 2.6), which refuses {a} at {n} place{s}: {c}",
@@ -314,10 +314,10 @@ const ckpt__row ckpt__rows_load[] = {
      .message = "{n} name{s} of the model {have} the prefix {a} of a wrapper: a model that is not wrapped as the one that saved it fails with "
                 "\"Missing key(s) in state_dict\"",
      .fix = PYTHON "model.load_state_dict({k.replace('module.', '').replace('_orig_mod.', ''): v for k, v in sd.items()})"
-            SHELL "{mend}"},
+            SHELL "{repair}"},
     {.fact = CKPT__PREFIX, .loaders = CKPT__L_CKPT, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "prefix", .message = "{n} name{s} of the model {have} the prefix {a} of a wrapper: ckpt_restore strips it", .fix = ADVICE "nothing to do for ckpt_restore"
-            SHELL "{mend}"},
+            SHELL "{repair}"},
     /* ---- the scaler */
     {.fact = CKPT__NO_SCALER, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
      .code = "scaler-missing",
@@ -403,7 +403,7 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = ADVICE "start with max_epochs less what was done: the key epoch says how much"},
     {.fact = CKPT__WEIGHTS_MISSING, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR, .outcome = CKPT_OUTCOME_FAILS_AT_LOAD,
      .code = "weights-missing", .message = "there is no {a} in the directory: the load fails before anything else",
-     .fix = ADVICE "bring the weights back; the optimizer's state is of no use without them"},
+     .fix = ADVICE "restore the weights: the optimizer's state cannot be used without them"},
     {.fact = CKPT__WEIGHTS_BY_HOOK, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "weights-by-hook",
      .message = "the weights are in {a}, which a hook of the program itself wrote: accelerator.load_state brings them back where the program "
@@ -454,7 +454,7 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = PYTHON "torch.manual_seed(seed)  # before the resume"},
     {.fact = CKPT__RNG_DAMAGED, .loaders = CKPT__L_ACCELERATE, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "rng-missing",
-     .message = "{a}: accelerate passes over every error there, and shuffling and dropout are not those of a run without a break",
+     .message = "{a}: accelerate ignores every error there, and shuffling and dropout are not those of a run without a break",
      .fix = ADVICE "copy that file again"
             PYTHON "torch.manual_seed(seed)  # after accelerator.load_state({py})"},
     {.fact = CKPT__ARGS_DAMAGED, .loaders = CKPT__L_HF, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_NOTE, .outcome = CKPT_OUTCOME_RESUMES,
@@ -494,8 +494,7 @@ const ckpt__row ckpt__rows_load[] = {
      .fix = SHELL "ckpt-inspect doctor --world N {path}"},
     {.fact = CKPT__RANK_STATES, .loaders = CKPT__L_ACCELERATE | CKPT__L_HF, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "rank-state-count",
-     .message = "there are states of {a} rank(s) for {c}, and {b} resume: {loader} goes on without the ones it does not find, and says so at "
-                "most in its log",
+     .message = "there are states of {a} rank(s) for {c}, and {b} resume: {loader} goes on without the ones it does not find, and mentions it at most in its log",
      .fix = ADVICE "resume with {a} ranks"
             PYTHON "torch.manual_seed(seed + rank)  # seeds each rank anew"},
     {.fact = CKPT__RANK_STATES, .loaders = 0, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY,

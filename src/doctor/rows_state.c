@@ -20,12 +20,12 @@ const ckpt__row ckpt__rows_state[] = {
             PYTHON "for s in optimizer.state.values(): s['step'] = torch.full_like(s['step'], STEPS)  # after the load"},
     {.fact = CKPT__STEP_NEGATIVE, .loaders = CKPT__L_PYTHON, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_ERROR,
      .outcome = CKPT_OUTCOME_FAILS_AT_STEP, .code = "step-value",
-     .message = "the step of {n} parameter{s} is {a}: it loads, and 1 - beta ** step is no positive number: {b}",
+     .message = "the step of {n} parameter{s} is {a}: it loads, and 1 - beta ** step is not positive: {b}",
      .fix = ADVICE "resume from an earlier checkpoint"
             PYTHON "for s in optimizer.state.values(): s['step'] = torch.full_like(s['step'], STEPS)  # after the load"},
     {.fact = CKPT__STEP_NEGATIVE, .loaders = CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "step-value",
-     .message = "the step of {n} parameter{s} is {a}: it loads, and 1 - beta ** step is no positive number, so the weights become NaN",
+     .message = "the step of {n} parameter{s} is {a}: it loads, and 1 - beta ** step is not positive, so the weights become NaN",
      .fix = ADVICE "resume from an earlier checkpoint"},
     {.fact = CKPT__STEP_BELOW_ZERO, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY, .code = "step-value",
@@ -39,7 +39,7 @@ const ckpt__row ckpt__rows_state[] = {
      .fix = ""},
     {.fact = CKPT__STEPS_DIFFER_UNUSED, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES,
      .code = "steps-differ",
-     .message = "{c} have taken fewer steps than the others of the same optimizer ({a}, and {b}), of which it computes nothing: right for those "
+     .message = "{c} have taken fewer steps than the others of the same optimizer ({a}, and {b}), and it computes nothing for them: right for those "
                 "that had no gradient for a time; else the state is put together from two checkpoints",
      .fix = ADVICE "resume from an earlier checkpoint, where they were never frozen"},
     {.fact = CKPT__STEPS_DIFFER, .loaders = 0, .evidence = CKPT__RAN, .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES_DIFFERENTLY,

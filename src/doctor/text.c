@@ -193,7 +193,7 @@ static bool put_key(ckpt__buf *b, ckpt_str key, const ckpt__examination *p, cons
         put_target(b, p);
     else if (ckpt__str_is(key, "torch"))
         put_beside(b, p, ".pt");
-    else if (ckpt__str_is(key, "mend"))
+    else if (ckpt__str_is(key, "repair"))
         put_mend(b, p, row);
     else if (ckpt__str_is(key, "version"))
         ckpt__buf_printf(b, "%d.%d", p->result->torch_major, p->result->torch_minor);

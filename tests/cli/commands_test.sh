@@ -258,7 +258,7 @@ grep -q 'none of 2 checkpoints is sound' out && grep -q 'runs/ranks/rank-00001/s
 report $? "and says which"
 rm runs/damaged/step-00000[123]00/checkpoint.json
 expect 1 "nothing is left to resume from" "$inspect" doctor runs/damaged
-grep -q 'none of 5 checkpoints is sound' out && [ "$(grep -c 'passed over' out)" -eq 5 ]
+grep -q 'none of 5 checkpoints is sound' out && [ "$(grep -c 'skipped' out)" -eq 5 ]
 report $? "all five were looked at"
 mkdir runs/new
 expect 2 "an empty directory is no run" "$inspect" show runs/new

@@ -29,6 +29,13 @@ same_synopsis()
     sed -n '/^\.\\" BEGIN OPTIONS/,/^\.\\" END OPTIONS/{//d;p}' "$2" | diff - synopsis >err && [ "$(wc -l <synopsis)" -gt 20 ]
 }
 
+# same_forms COMMAND PAGE: the forms of one command, as the table has them
+same_forms()
+{
+    "$generate" synopsis inspect | sed -n "/^\.SY ckpt.-inspect. $1\$/,/^\.YS/p" >synopsis
+    sed -n '/^\.\\" BEGIN OPTIONS/,/^\.\\" END OPTIONS/{//d;p}' "$2" | diff - synopsis >err && [ -s synopsis ]
+}
+
 # fits COMMAND...: what it prints is on one screen, and in said
 fits()
 {
@@ -54,16 +61,19 @@ for program in inspect migrate; do
             "$builddir/src/cli/ckpt-$program" help $command | cmp -s - said
         report $? "ckpt-$program $command --help fits, and has an example; so has help $command"
         cat said >>all
+        [ $program = migrate ] && continue
+        same_forms $command "$srcdir/man/ckpt-inspect-$command.1"
+        report $? "ckpt-inspect-$command.1: the synopsis is the table's"
     done
     : >err
     while read -r name value _; do
         [ "$value" = - ] && head="--$name" || head="--$name $value"
         grep -qE -- "(^|[ ,:])$(printf %s "$head" | sed 's/[][|.]/\\&/g')(,|\$|  | -| )" all || echo "$head: not in --help" >>err
         roff=$(printf %s "--$name" | sed 's/-/\\\\-/g')
-        sed -n '/^\.SH OPTIONS/,$p' "$page" | grep -q -- "^\.B[RI]* .*$roff" || echo "--$name: not in ${page##*/}" >>err
+        cat "${page%.1}"*.1 | sed -n '/^\.SH OPTIONS/,$p' | grep -q -- "^\.B[RI]* .*$roff" || echo "--$name: not in ${page##*/} or the page of a command" >>err
     done <options
     [ "$(wc -l <options)" -gt 20 ] && [ ! -s err ]
-    report $? "ckpt-$program: $(wc -l <options) options, each in --help and in the man page"
+    report $? "ckpt-$program: $(wc -l <options) options, each in --help and in a man page"
     same_synopsis $program "$page"
     report $? "${page##*/}: the synopsis is the table's (put there what src/cli/completion/generate synopsis $program prints)"
     grep -v 'RB \[ .*json' "$page" >without

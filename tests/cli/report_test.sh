@@ -191,7 +191,7 @@ fi
 # ---- a run directory, and a folder of checkpoints
 rm -f run.html report.html run/.lock
 expect 1 "doctor of a run directory" doctor --report report.html run
-grep -q 'It resumes from step 300, not from the newest' report.html && grep -q 'passed over: training.safetensors has 4000 bytes' report.html &&
+grep -q 'It resumes from step 300, not from the newest' report.html && grep -q 'skipped: training.safetensors has 4000 bytes' report.html &&
     grep -q 'After: where it comes back' report.html && grep -q 'ckpt_run_resume(\*run, map_location, done' report.html
 report $? "its checkpoints, the verdict, the device map, the snippet"
 page doctor-run "word for word"

@@ -388,7 +388,7 @@ static void text_table(const folder_list *l)
 {
     checkpoints_text(&l->o->cli, l->rows, l->count, IN_FOLDER);
     if (l->passed)
-        printf("and %zu more entries, which were not looked at\n", l->passed);
+        printf("and %zu more entries, not read\n", l->passed);
 }
 
 /* Who says which is the best, or why it is not known. */
@@ -607,7 +607,7 @@ bool folder_members(const command_line *o, const char *path, path_list *out)
     for (size_t i = 0; ok && i < l.count; i++)
         ok = path_list_add(out, l.items[i].path);
     if (l.passed)
-        cli_warn(&o->cli, "%s: %zu more are not looked at: the limit is %d", path, l.passed, ENTRIES_MAX);
+        cli_warn(&o->cli, "%s: %zu more are not read: the limit is %d", path, l.passed, ENTRIES_MAX);
     folder_free(&l);
     return ok;
 }

@@ -52,8 +52,7 @@ void folder_judge(folder_list *l)
         const char *why = NULL;
         bool staged = strncmp(it->name, "tmp-checkpoint-", 15) == 0, named = strncmp(it->name, "checkpoint-", 11) == 0;
         if (it->complete && staged && (trainer || is_trainers(it)))
-            why =
-                "a save that was not finished: the Trainer renames it when it is, and get_last_checkpoint passes over it";
+            why = "a save that was not finished: the Trainer renames it when it is, and get_last_checkpoint skips it";
         else if (it->complete && named && trainer && it->number >= 0 && !has_file(it, "trainer_state.json"))
             why =
                 "it has no trainer_state.json, so its save was not finished: get_last_checkpoint takes it by its name, and the Trainer "

@@ -50,7 +50,7 @@ int run_again(const run_view *v, int (*once)(const run_view *v, bool insist))
         if (opened > 0)
             return opened;
         if (opened == CLI_YES)
-            return cli_fail(&v->o->cli, "not-found", "%s: it was removed while it was looked at", v->path);
+            return cli_fail(&v->o->cli, "not-found", "%s: it was removed while it was read", v->path);
         answer = once(&fresh, i == TRIES);
         run_view_close(&fresh);
     }
@@ -318,8 +318,7 @@ static void list_json(const run_view *v, const layout *l)
 void run_report_note(report_list *out, const ckpt_run_entry *from)
 {
     if (from->world > 1)
-        snprintf(out->note, sizeof out->note, "What follows on devices and sizes is of one rank's part: %s",
-                 from->path);
+        snprintf(out->note, sizeof out->note, "Devices and sizes below are of one rank's part: %s", from->path);
 }
 
 static int show_report(const run_view *v, const layout *l)

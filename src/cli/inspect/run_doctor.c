@@ -258,7 +258,7 @@ static const char *sentence_of(const candidate *c)
 {
     switch (c->fate) {
     case FATE_PASSED:
-        return "passed over";
+        return "skipped";
     case FATE_TAKEN:
     case FATE_STOPS:
         return ckpt_outcome_name(c->outcome);
@@ -360,7 +360,7 @@ static const char *kind_of(const candidate *c)
 
 static void report_answer(const walk *w, report_list *page, char *title, size_t size)
 {
-    static const char passed_over[] = "Newer checkpoints are passed over: the table says why.";
+    static const char passed_over[] = "Newer checkpoints are skipped: the table says why.";
     const ckpt_run_entry *from = taken(w);
     bool same = from && w->result.outcome == CKPT_OUTCOME_RESUMES;
     page->title = title;

@@ -125,7 +125,7 @@ static int parse(job *b, int argc, char **argv)
     char **operands = argv + optind;
     int count = argc - optind;
     if (o->world.text && o->rank.n >= o->world.n)
-        return cli_usage(c, "--rank: %" PRIu64 " is no rank of a world of %" PRIu64 ": they are 0 to %" PRIu64,
+        return cli_usage(c, "--rank: %" PRIu64 " is not a rank of a world of %" PRIu64 ": they are 0 to %" PRIu64,
                          o->rank.n, o->world.n, o->world.n - 1);
     if (count == 1 && strcmp(operands[0], "help") == 0 && lstat("help", &st) != 0)
         return options_help(o, true, COMMAND_COUNT);

@@ -54,7 +54,7 @@ int names_read(const cli *c, const char *path, names *out)
             out->items[out->count++] = line;
     }
     if (!out->count)
-        return cli_fail(c, "argument", "%s: there is no name in it; one a line is wanted", path);
+        return cli_fail(c, "argument", "%s: there is no name in it; one name per line is expected", path);
     return -1;
 }
 

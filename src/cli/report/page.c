@@ -35,7 +35,7 @@ static int check_output(const command_line *o, const ckpt_reader *a, const ckpt_
     if (!*o->report || output_is_stdout(o->report))
         return strcmp(o->report, "/dev/null") == 0
                    ? -1
-                   : cli_usage(c, "--report: a FILE is wanted, standard output has the answer");
+                   : cli_usage(c, "--report: needs a FILE: standard output has the answer");
     bool source = output_is_part(o->report, a) || output_is_part(o->report, b) ||
                   (o->param_names && output_is_same(o->report, o->param_names, NULL, 0)) ||
                   (o->map_location && output_is_same(o->report, o->map_location, NULL, 0));
@@ -43,14 +43,13 @@ static int check_output(const command_line *o, const ckpt_reader *a, const ckpt_
         source |= output_is_same(o->report, o->paths[i], NULL, 0);
     if (source)
         return cli_fail(c, "argument",
-                        "%s: --report would replace what is looked at, which is never written; "
-                        "name another FILE",
+                        "%s: --report would replace the checkpoint, which is never written; name another FILE",
                         o->report);
     if (stat(o->report, &st) == 0 && S_ISDIR(st.st_mode))
         return cli_fail(c, "argument", "%s: --report wants the name of a FILE, this is a directory", o->report);
     if (stat(o->report, &st) == 0 && S_ISREG(st.st_mode) && !is_page(o->report))
         return cli_fail(c, "exists",
-                        "%s: exists, and is no page of HTML: --report replaces pages only; name another FILE",
+                        "%s: exists, and is not a page of HTML: --report replaces pages only; name another FILE",
                         o->report);
     return -1;
 }

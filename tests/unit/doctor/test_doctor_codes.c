@@ -9,9 +9,9 @@ static void check_texts(const ckpt_report *report, int row)
     for (size_t i = 0; i < ckpt_report_count(report); i++) {
         const ckpt_finding *f = ckpt_report_get(report, i);
         ck_assert_str_ne(f->message, "");
-        static const char *const left[] = {"{n}",    "{s}",    "{a}",   "{b}",       "{c}",      "{path}",
-                                           "{py}",   "{mend}", "{dst}", "{version}", "{loader}", "{torch}",
-                                           "{file}", "{drop}", "{es}",  "{have}",    "{are}",    "{were}"};
+        static const char *const left[] = {"{n}",    "{s}",      "{a}",   "{b}",       "{c}",      "{path}",
+                                           "{py}",   "{repair}", "{dst}", "{version}", "{loader}", "{torch}",
+                                           "{file}", "{drop}",   "{es}",  "{have}",    "{are}",    "{were}"};
         for (size_t k = 0; k < sizeof left / sizeof *left; k++)
             ck_assert_msg(!strstr(f->message, left[k]) && !strstr(f->fix, left[k]), "row %d: %s: %s | %s", row, f->code,
                           f->message, f->fix);

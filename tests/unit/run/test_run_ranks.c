@@ -240,7 +240,7 @@ START_TEST(test_retention_counts_what_all_have)
     ck_assert_msg(ranks_with(w, 10) == 3, "%d ranks have it", ranks_with(w, 10));
     world_free(w);
     shell("rm -r %s", rank_path(run, 0, 40));
-    expect_resume(run, 3, 10, "passed over");
+    expect_resume(run, 3, 10, "skipped");
 }
 END_TEST
 
@@ -254,16 +254,15 @@ START_TEST(test_newest_common)
     shell("rm -r %s", rank_path(run, 2, 8));
     expect_resume(run, 3, 6, "rank 2: it is not in this rank's directory");
     shell("rm -r %s; cp -r %s %s", rank_path(run, 1, 6), rank_path(other, 1, 6), rank_path(run, 1, 6));
-    expect_resume(run, 3, 4, "passed over");
+    expect_resume(run, 3, 4, "skipped");
     /* The newest of them is told by name for each of the two reasons. */
     world *w = new_world(run, 3, 0);
     world_play(w, look);
     EACH(w, m)
     {
         ck_assert_uint_eq(heard(&m->x.news, "fallback"), 2);
-        ck_assert_msg(
-            strstr(said(&m->x.news, "fallback"), "step-00000006 is passed over: the ranks hold different saves"), "%s",
-            said(&m->x.news, "fallback"));
+        ck_assert_msg(strstr(said(&m->x.news, "fallback"), "step-00000006 is skipped: the ranks hold different saves"),
+                      "%s", said(&m->x.news, "fallback"));
     }
     world_free(w);
     FILE *f = fopen(path_of(rank_path(run, 1, 4), "model.safetensors"), "r+b");
