@@ -1,5 +1,5 @@
-/* cli/inspect/folder.h - the checkpoints of a folder: folder.c finds and lists them, folder_judge.c says which of
- * them are whole. */
+/* cli/inspect/folder.h - the checkpoints of a folder: folder.c finds them, folder_judge.c says which of them are whole,
+ * folder_show.c prints them. */
 #ifndef CKPT_CLI_INSPECT_FOLDER_H
 #define CKPT_CLI_INSPECT_FOLDER_H
 #include "cli/inspect/inspect.h"
@@ -71,6 +71,10 @@ void folder_judge_beside(folder_list *l, size_t i);
 /* The list, for folder_free, without rows. path is kept. */
 void folder_look(folder_list *l, const command_line *o, const char *path);
 void folder_free(folder_list *l);
+/* Fills l->rows and l->unchecked. False: no memory. */
+bool folder_rows(folder_list *l);
+/* The rows as text. */
+void folder_table(const folder_list *l);
 /* The one to go on from: the newest that is complete. Its bytes are read where they are few; where they are damaged it is not complete, and it is
  * the one before. NULL: it is not known, and *why, a static text, says why. */
 const folder_item *folder_choose(folder_list *l, const char **why);

@@ -90,7 +90,6 @@ bool *show_second_names(const ckpt_reader *reader, const cli *c);
 
 /* show_by.c: --by layer, dtype, role or device, of the selected tensors; second names are not counted. NULL: no memory. */
 typedef struct show_by show_by;
-size_t show_layer_size(ckpt_str name); /* bytes of the layer at the beginning of a tensor's name */
 show_by *show_by_new(const command_line *o, const ckpt_reader *reader);
 void show_by_free(show_by *b); /* accepts NULL */
 void show_by_text(const show_by *b);

@@ -38,25 +38,6 @@ struct show_by {
 
 /* ---- which group */
 
-/* "blocks.3" of "blocks.3.attn.proj.weight": up to the first number; else all but the last part. As on the page (report/sizes.c). */
-size_t show_layer_size(ckpt_str name)
-{
-    size_t begin = 0, last = 0;
-    for (size_t i = 0; i <= name.size; i++) {
-        if (i < name.size && name.data[i] != '.')
-            continue;
-        size_t digits = 0;
-        while (begin + digits < i && name.data[begin + digits] >= '0' && name.data[begin + digits] <= '9')
-            digits++;
-        if (digits > 0 && begin + digits == i && begin > 0)
-            return i;
-        if (i < name.size)
-            last = i;
-        begin = i + 1;
-    }
-    return last ? last : name.size;
-}
-
 /* A tensor of an optimizer goes with its parameter, where that is known. */
 static void take_layer(const show_by *b, const ckpt_tensor_info *t, member *out)
 {
@@ -64,7 +45,7 @@ static void take_layer(const show_by *b, const ckpt_tensor_info *t, member *out)
     ckpt_str name = known && known->param.size ? known->param : known && known->name.size ? known->name : t->name;
     if (!name.data)
         name = (ckpt_str){"", 0};
-    const size_t n = show_layer_size(name), dot = n < name.size;
+    const size_t n = cli_layer_size(name), dot = n < name.size;
     out->group = (ckpt_str){name.data, n};
     out->inside = (ckpt_str){name.data + n + dot, name.size - n - dot};
 }

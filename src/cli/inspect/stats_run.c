@@ -68,7 +68,7 @@ static int take(void *ctx, size_t tensor, const ckpt_tensor_stats *s)
     r->out->squares += squares;
     if (r->o->by)
         r->no_memory =
-            !add_to_layer(r->out, (ckpt_str){t->name.data ? t->name.data : "", show_layer_size(t->name)}, squares);
+            !add_to_layer(r->out, (ckpt_str){t->name.data ? t->name.data : "", cli_layer_size(t->name)}, squares);
     return r->no_memory;
 }
 

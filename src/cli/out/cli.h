@@ -112,6 +112,8 @@ void cli_put_str(FILE *f, ckpt_str s, const char *otherwise);
 size_t cli_width(const char *data, size_t size); /* columns that cli_put takes */
 /* Of one character that is printed as it is: 2 of CJK, 0 of one that combines with the one before. */
 size_t cli_char_width(uint32_t code);
+/* Bytes of the layer at the beginning of a tensor's name: "blocks.3" of "blocks.3.attn.proj.weight". */
+size_t cli_layer_size(ckpt_str name);
 void cli_width_free(void); /* call at the end */
 /* "640 B", "1.5 MiB", somewhere in buf of CLI_SIZE_MAX bytes. */
 enum { CLI_SIZE_MAX = 32 };

@@ -267,3 +267,22 @@ char *cli_selection_hint(const cli *c, const ckpt_reader *reader, const char *na
     free(text);
     return NULL;
 }
+
+/* Up to the first number; else all but the last part. */
+size_t cli_layer_size(ckpt_str name)
+{
+    size_t begin = 0, last = 0;
+    for (size_t i = 0; i <= name.size; i++) {
+        if (i < name.size && name.data[i] != '.')
+            continue;
+        size_t digits = 0;
+        while (begin + digits < i && name.data[begin + digits] >= '0' && name.data[begin + digits] <= '9')
+            digits++;
+        if (digits > 0 && begin + digits == i && begin > 0)
+            return i;
+        if (i < name.size)
+            last = i;
+        begin = i + 1;
+    }
+    return last ? last : name.size;
+}

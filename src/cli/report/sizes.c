@@ -254,25 +254,6 @@ typedef struct layer {
     uint64_t tensors, nbytes, parts[HTML_KINDS];
 } layer;
 
-/* "blocks.3" of "blocks.3.attn.proj.weight": up to the first number; else all but the last part. */
-static ckpt_str layer_of(ckpt_str name)
-{
-    size_t begin = 0, last = 0;
-    for (size_t i = 0; i <= name.size; i++) {
-        if (i < name.size && name.data[i] != '.')
-            continue;
-        size_t digits = 0;
-        while (begin + digits < i && name.data[begin + digits] >= '0' && name.data[begin + digits] <= '9')
-            digits++;
-        if (digits > 0 && begin + digits == i && begin > 0)
-            return (ckpt_str){name.data, i};
-        if (i < name.size)
-            last = i;
-        begin = i + 1;
-    }
-    return (ckpt_str){name.data, last ? last : name.size};
-}
-
 static int by_layer(const void *a, const void *b)
 {
     const member *x = a, *y = b;
@@ -396,7 +377,7 @@ static size_t members_of(const report_page *p, const ckpt_reader *reader, const 
         if (!cli_selected(&p->o->cli, t))
             continue;
         ckpt_str name = known && known->param.size ? known->param : known && known->name.size ? known->name : t->name;
-        out[n++] = (member){layer_of(name.data ? name : (ckpt_str){"", 0}), i};
+        out[n++] = (member){{name.data ? name.data : "", cli_layer_size(name)}, i};
     }
     return n;
 }
