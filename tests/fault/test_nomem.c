@@ -195,6 +195,15 @@ static ckpt_status weights_alone(ckpt_error *err)
     return ckpt_migrate(torch_file, in_folder("w.safetensors"), &o, NULL, err);
 }
 
+static ckpt_status no_optimizer(ckpt_error *err)
+{
+    ckpt_migrate_options o;
+    memset(&o, 0, sizeof o);
+    o.to = "torch";
+    o.force = o.no_optimizer = true;
+    return ckpt_migrate(torch_file, in_folder("n.pt"), &o, NULL, err);
+}
+
 /* Moments without a group, for torch: a group is made, and steps. */
 static ckpt_status make_group(ckpt_error *err)
 {
@@ -324,6 +333,7 @@ START_TEST(checkpoints_are_rewritten)
     each_allocation(replace, NULL);
     torch_file = fixture("torch-handover/ar-ckpt-mixed.pth");
     each_allocation(weights_alone, NULL);
+    each_allocation(no_optimizer, NULL);
     snprintf(data, sizeof data, "%s", in_folder("n.safetensors"));
     save_without_group(data);
     each_allocation(make_group, NULL);

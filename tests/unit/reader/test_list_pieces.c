@@ -2,9 +2,16 @@
 #include <ckpt/ckpt.h>
 
 #include "cli/inspect/inspect.h"
+#include "cli/inspect/newest.h"
 #include "reader/reader.h"
 #include "../runner.h"
 #include "../scratch.h"
+
+/* The PATH of this test is one checkpoint. */
+ckpt_reader *newest_open(const command_line *o, size_t which)
+{
+    return cli_open(&o->cli, o->paths[which]);
+}
 
 static int way; /* 0: boxes, 1: ranges, 2: as it is */
 
