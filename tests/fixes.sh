@@ -22,7 +22,7 @@ import ast, json, re, subprocess, sys
 
 KINDS = {1: "shell", 2: "python", 3: "c", 4: "config", 5: "advice"}
 STAND_INS = {"n": "3", "s": "s", "a": "betas", "b": "2", "c": "4", "path": "'a b.pt'", "py": "'a b.pt'", "file": "'a b.pt'", "drop": "=x",
-             "dst": "'a b.fixed.pt'", "torch": "'a b.pt.pt'", "mend": "ckpt-migrate --fix x --to same 'a b.pt' y", "version": "2.13",
+             "dst": "'a b.fixed.pt'", "torch": "'a b.pt.pt'", "repair": "ckpt-migrate --fix x --to same 'a b.pt' y", "version": "2.13",
              "loader": "torch"}
 
 

@@ -95,6 +95,10 @@ static int take_paths(command_line *o, size_t command)
 {
     const cli *c = &o->cli;
     const int paths = commands[command].paths;
+    struct stat st;
+    for (int i = 0; i < o->path_count; i++)
+        if (strcmp(o->paths[i], "-") == 0 && lstat("-", &st) != 0)
+            return cli_usage(c, "-: PATH needs a seekable file, and standard input is none: write it to a file first");
     if (o->path_count == 0)
         return cli_usage(c, "%s: missing operand: PATH", command_table[command].name);
     if (command == COMMAND_EXTRACT && o->path_count < 2)
