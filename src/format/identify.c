@@ -27,7 +27,8 @@ static const magic magics[] = {
      "a model of llm.c (model_N.bin): its optimizer's state is in state_N_RANK.bin beside it, and llm.c's train_gpt2cu reads both"},
     {AT(0, "\x8f\xd8\x34\x01"),
      "one rank's optimizer state of llm.c (state_N_RANK.bin): its model is in model_N.bin beside it, and llm.c's train_gpt2cu reads both"},
-    {AT(0, "GGUF"), "a GGUF file (llama.cpp): weights for inference, no training state; gguf-dump (pip install gguf) prints it"},
+    {AT(0, "GGUF"),
+     "a GGUF file (llama.cpp): weights for inference, no training state; gguf-dump (pip install gguf) prints it"},
     {AT(0, "\x93NUMPY"), "a single NumPy array (.npy): numpy.load reads it"},
     {AT(0, "\x7f"
            "ELF"),

@@ -415,4 +415,4 @@ ask 2 empty && grep -q 'not a checkpoint' err
 check "an empty directory is none"
 ask 2 --json empty && grep -q '"error"' out
 check "also as JSON"
-finish 110
+finish 108

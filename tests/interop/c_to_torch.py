@@ -110,7 +110,7 @@ def bound_group(job):
 
 
 def refused(job):
-    for kind, word in (("no-step", "how many steps"), ("orphan", "layer.bias"), ("mixed", "not alike"), ("part", "in no group"), ("far", "no float32")):
+    for kind, word in (("no-step", "how many steps"), ("orphan", "layer.bias"), ("mixed", "not alike"), ("part", "in no group"), ("far", "not float32")):
         file, _ = made(job, kind)
         target = job.folder / f"{kind}.pt"
         status, said = findings(job, "--to", "torch", file, target)

@@ -452,7 +452,7 @@ START_TEST(refusals)
     meta->info = (ckpt_tensor_info){
         .name = ckpt__s("meta"), .dtype = CKPT_F32, .ndim = 1, .shape = eight, .nbytes = 32, .extra = &ckpt__no_extra};
     bond(0, 0, 0, 0);
-    refused(CKPT_E_DAMAGED, "w", "bytes 0 to 32 of a are asked for, of which the file has 20");
+    refused(CKPT_E_DAMAGED, "w", "bytes 0 to 32 of a are asked for, and the file has 20");
     s->extent.missing = false;
     fine();
     ckpt__plan_free(plan);

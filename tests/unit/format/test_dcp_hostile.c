@@ -199,7 +199,7 @@ START_TEST(numbers_that_lie_are_refused)
     } cases[] = {
         {{2, {-1, 4}, 1, {{{0, 0}, {1, 4}, 0, 64}}, NULL}, "without a size"},
         {{2, {4, INT64_MIN}, 1, {{{0, 0}, {1, 4}, 0, 64}}, NULL}, "without a size"},
-        {{2, {4, 4}, 1, {{{0, 0}, {-4, 4}, 0, 64}}, NULL}, "no box"},
+        {{2, {4, 4}, 1, {{{0, 0}, {-4, 4}, 0, 64}}, NULL}, "not a box"},
         {{2, {4, 4}, 1, {{{0, -1}, {4, 4}, 0, 64}}, NULL}, NULL},
         {{2, {4, 4}, 1, {{{4, 0}, {4, 4}, 0, 64}}, NULL}, "outside of its shape"},
         {{2, {4, 4}, 1, {{{5, 0}, {1, 4}, 0, 64}}, NULL}, "outside of its shape"},

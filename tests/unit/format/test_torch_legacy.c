@@ -314,7 +314,7 @@ START_TEST(the_list_of_keys)
     with_keys(numbers, sizeof numbers - 1);
     must_refuse(CKPT_E_FORMAT, "something else than keys");
     with_keys(dict, sizeof dict - 1);
-    must_refuse(CKPT_E_FORMAT, "no list");
+    must_refuse(CKPT_E_FORMAT, "not a list");
     with_keys(other_order, sizeof other_order - 1);
     must_refuse(CKPT_E_DAMAGED, "storage 9");
 }
@@ -345,7 +345,7 @@ START_TEST(odd_ends)
     file.size = 0;
     object.data[object.size++] = 0; /* behind STOP: no pickle begins with it */
     put_legacy(&file, &object, two, 2);
-    must_refuse(CKPT_E_FORMAT, "no opcode");
+    must_refuse(CKPT_E_FORMAT, "not an opcode");
 }
 END_TEST
 

@@ -186,7 +186,7 @@ START_TEST(a_scripted_module)
     ck_assert(at(table, "k")->real == 0.5);
     ck_assert_ptr_nonnull(strstr(finding("torchscript"), "torch.jit.save"));
     ck_assert_ptr_nonnull(
-        strstr(finding("constants-of-code"), "(the records constants/*): 2. They are no part of its state"));
+        strstr(finding("constants-of-code"), "(the records constants/*): 2. They do not belong to its state"));
     ck_assert_ptr_nonnull(strstr(ckpt_report_find(x->findings, "constants-of-code", NULL)->fix, "code_with_constants"));
     ck_assert_ptr_nonnull(strstr(finding("extra-files"), "1 extra files"));
 }

@@ -336,7 +336,7 @@ static const struct wrong {
      "dp=2,tp=2",
      {NULL},
      0,
-     "nothing says which dimension of which tensor the axis 'tp' cuts: say --cut 'GLOB=tp:"},
+     "it is unknown which tensors the axis 'tp' cuts, and along which dimension: say --cut 'GLOB=tp:"},
     {"dcp", "dp=2,ep=2", {"*=dp:0"}, 0, "the axis 'ep' cuts"},
     {"dcp", "dp=2,tp=2", {"*"}, 0, "there is no '=' behind a pattern"},
     {"dcp", "dp=2,tp=2", {"=tp:0"}, 0, "there is no '=' behind a pattern"},
@@ -381,7 +381,7 @@ static const struct wrong_layout {
 } wrong_layouts[] = {
     {"  mesh: {dp: 2, tp: 2}\n", "tp=2,dp=2", 0, "the axes of theirs are in the order dp, tp"},
     {"  mesh: {dp: 2, tp: 2}\n", "cp=2", 0, "the mesh of theirs has no axis 'cp': its axes are dp, tp"},
-    {"  mesh: {dp: 2, tp: 2}\n", NULL, 0, "nothing says which dimension of which tensor the axis 'tp' cuts"},
+    {"  mesh: {dp: 2, tp: 2}\n", NULL, 0, "it is unknown which tensors the axis 'tp' cuts"},
     {"  mesh: {dp: 2, tp: ranks}\n", NULL, 0, "line 10, column 17: 'ranks': the value of 'ranks' is unknown"},
     {"  mesh: {dp: 2, tp: files}\n  files: r<dp>_<tp>.pt\n", NULL, 0,
      "the size of the axis tp is left to the names of files"},

@@ -115,8 +115,7 @@ static void refused(const void *arg)
     REQUIRE(strcmp(err.object, "small") == 0 && strstr(err.message, "no buffer was given"));
     /* A device's memory for the host's: said, where a copy would be a fault. */
     REQUIRE(ckpt_reader_read(reader, small, there, SMALL * 4, &err) == CKPT_E_MISMATCH);
-    REQUIRE(strstr(err.message,
-                   "bytes of host memory are wanted for it; what was given is memory of cuda:0 (ckpt_reader_read_to"));
+    REQUIRE(strstr(err.message, "bytes of host memory; given: memory of cuda:0 (ckpt_reader_read_to"));
     REQUIRE(ckpt_reader_read_to(reader, small, ckpt_cpu(), NULL, there, SMALL * 4, &err) == CKPT_E_MISMATCH);
     REQUIRE(strcmp(err.object, "small") == 0 && strstr(err.message, "memory of cuda:0"));
     /* One that is not dense and of no bytes is refused all the same. */
