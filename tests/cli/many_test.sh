@@ -112,6 +112,9 @@ check "bad ones"
 ask 0 stats --nonfinite whole.pt && grep -qx 'no tensor has NaN or infinities' out
 check "stats --nonfinite: none"
 cp weights.safetensors nan.safetensors && printf '\000\000\300\177' | dd of=nan.safetensors bs=1 seek=168 conv=notrunc 2>err
+ask 1 diff --report nan.html weights.safetensors nan.safetensors && grep -q 'class="verdict is-error"' nan.html &&
+    grep -q '1 tensor has values that are NaN on one side alone: <span class="name">a.bias</span> (1)\.' nan.html
+check "diff --report: what has become NaN is an error, and named first"
 ask 0 stats --nonfinite nan.safetensors && [ "$(names)" = a.bias ] && ask 0 stats --json --nonfinite nan.safetensors &&
     [ "$(grep -c '"name": ' out)" -eq 1 ] && grep -q '"name": "a.bias", .*"nan": 1,' out
 check "stats --nonfinite"
@@ -291,4 +294,4 @@ check "diff --exclude: those tensors are not compared, values are"
 ask 1 diff --json --exclude '=model.0.weight' whole.pt mixed.pt && [ "$(grep -c '"status": "changed"' out)" -eq 2 ] && ! grep -q '"name": "model.0.weight"' out
 check "also as JSON"
 
-finish 63
+finish 90

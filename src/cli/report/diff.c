@@ -16,14 +16,21 @@ static void put_count_row(FILE *f, const char *what, const ckpt_diff_counts *n)
     fputs("</tr>\n", f);
 }
 
-/* Tensors with values that are NaN on one side alone: it is the first thing to know. */
+/* Tensors with values that are NaN on one side alone. */
+static uint64_t nan_count(const ckpt_diff_result *r)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < r->tensor_count; i++)
+        count += r->tensors[i]->nan_mismatch > 0;
+    return count;
+}
+
+/* It is the first thing to know. */
 static void put_nan(report_page *p, const ckpt_diff_result *r)
 {
     enum { NAMED = 3 };
     char n[CLI_SIZE_MAX];
-    uint64_t count = 0;
-    for (size_t i = 0; i < r->tensor_count; i++)
-        count += r->tensors[i]->nan_mismatch > 0;
+    const uint64_t count = nan_count(r);
     if (!count)
         return;
     fprintf(p->f, "<p class=\"cause\">%s tensor%s NaN on one side alone: ", cli_count(n, count),
@@ -62,7 +69,7 @@ static void put_sentence(report_page *p, const ckpt_diff_counts *n, const char *
 
 static void put_verdict(report_page *p, const ckpt_diff_result *r)
 {
-    const char *kind = r->same ? "good" : "warning";
+    const char *kind = r->same ? "good" : nan_count(r) ? "error" : "warning";
     const command_line *o = p->o;
     fprintf(p->f, "<section class=\"verdict is-%s\" aria-labelledby=\"verdict\">\n<h2 id=\"verdict\" class=\"%s\">",
             kind, kind);
