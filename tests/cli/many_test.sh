@@ -115,6 +115,12 @@ cp weights.safetensors nan.safetensors && printf '\000\000\300\177' | dd of=nan.
 ask 1 diff --report nan.html weights.safetensors nan.safetensors && grep -q 'class="verdict is-error"' nan.html &&
     grep -q '1 tensor has values that are NaN on one side alone: <span class="name">a.bias</span> (1)\.' nan.html
 check "diff --report: what has become NaN is an error, and named first"
+ask 0 list --markdown nan.safetensors && sed -n 2p out | grep -qx '| --- | --- | .* | ---: | --- |' && grep -q '^| float32 | .* | `a.bias` |$' out &&
+    ask 2 list --markdown --json nan.safetensors && ask 2 list --markdown --pieces nan.safetensors
+check "list --markdown"
+ask 0 stats --markdown nan.safetensors && [ "$(sed -n 1p out | tr -d -c '|')" = "$(sed -n 4p out | tr -d -c '|')" ] && grep -q '^| .* | *1 | *0 | `a.bias` |$' out &&
+    ask 2 diff --markdown nan.safetensors nan.safetensors
+check "stats --markdown: as many cells in a line as in the head"
 ask 0 stats --nonfinite nan.safetensors && [ "$(names)" = a.bias ] && ask 0 stats --json --nonfinite nan.safetensors &&
     [ "$(grep -c '"name": ' out)" -eq 1 ] && grep -q '"name": "a.bias", .*"nan": 1,' out
 check "stats --nonfinite"
@@ -294,4 +300,4 @@ check "diff --exclude: those tensors are not compared, values are"
 ask 1 diff --json --exclude '=model.0.weight' whole.pt mixed.pt && [ "$(grep -c '"status": "changed"' out)" -eq 2 ] && ! grep -q '"name": "model.0.weight"' out
 check "also as JSON"
 
-finish 90
+finish 92

@@ -49,6 +49,7 @@ reverse list
 exclude diff
 limit list diff
 nonfinite stats
+markdown list stats
 by show stats
 run stats
 check list extract stats diff

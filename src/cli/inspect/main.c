@@ -139,6 +139,9 @@ static int run(command_line *o, int argc, char **argv)
     int status = parse(o, argc, argv, &command);
     if (status < 0)
         status = options_check(o);
+    if (status < 0 && o->cli.markdown && (o->cli.json || o->pieces))
+        status = cli_usage(&o->cli, "%s: --markdown goes without --%s", command_table[command].name,
+                           o->cli.json ? "json" : "pieces");
     if (status < 0)
         status = take_paths(o, command);
     if (status >= 0)

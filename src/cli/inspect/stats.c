@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "cli/inspect/newest.h"
 #include "cli/inspect/stats_run.h"
+#include "cli/out/rows.h"
 
 typedef struct table {
     const command_line *o;
@@ -201,32 +202,54 @@ static void put_histogram(const ckpt_tensor_stats *s)
     putchar(' ');
 }
 
+/* Before each column of Markdown. */
+static void begin_cell(const table *t)
+{
+    if (t->o->cli.markdown)
+        fputs("| ", stdout);
+}
+
+static void put_name(const table *t, ckpt_str name)
+{
+    const ckpt_str shown = name.size ? name : (ckpt_str){"\"\"", 2};
+    if (t->o->cli.markdown)
+        rows_put_markdown(shown, true);
+    else
+        cli_put_str(stdout, shown, "");
+}
+
 static void put_stats(const table *t, size_t i, bool odd)
 {
     const ckpt_tensor_info *info = ckpt_reader_tensor(t->reader, i);
     const ckpt_tensor_stats *s = t->of[i];
+    const double numbers[] = {s->min, s->max, s->mean, s->std};
     bool integer = is_signed(s) || is_unsigned(s);
-    put_number(s, s->min, integer);
-    put_number(s, s->max, integer);
-    put_number(s, s->mean, false);
-    put_number(s, s->std, false);
+    for (size_t k = 0; k < 4; k++) {
+        begin_cell(t);
+        put_number(s, numbers[k], k < 2 && integer);
+    }
+    begin_cell(t);
     put_share(s->zero, s->count);
     if (odd) {
         const char *red = s->nan || s->inf_pos || s->inf_neg ? cli_style(&t->o->cli, "red") : "";
-        printf("%s%7" PRIu64 " %7" PRIu64 "%s ", red, s->nan, s->inf_pos + s->inf_neg,
-               *red ? cli_style(&t->o->cli, "off") : "");
+        begin_cell(t);
+        printf("%s%7" PRIu64 " ", red, s->nan);
+        begin_cell(t);
+        printf("%7" PRIu64 "%s ", s->inf_pos + s->inf_neg, *red ? cli_style(&t->o->cli, "off") : "");
     }
     if (t->drawn)
         put_histogram(s);
+    if (t->o->cli.markdown)
+        putchar('|');
     putchar(' ');
-    cli_put_str(stdout, info->name.size ? info->name : (ckpt_str){"\"\"", 2}, "");
+    put_name(t, info->name);
     if (s->why)
         printf("  (%s)", s->why);
     else if (s->kind == CKPT_STATS_CODES)
         fputs("  (integers as stored)", stdout);
     else if (s->kind == CKPT_STATS_COMPLEX)
         fputs("  (absolute values)", stdout);
-    putchar('\n');
+    puts(t->o->cli.markdown ? " |" : "");
 }
 
 static void stats_text(const table *t)
@@ -242,9 +265,13 @@ static void stats_text(const table *t)
                             : "no tensor has NaN or infinities");
         return;
     }
-    printf("%s%*s %*s %*s %*s  zero %s%s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min", NUMBER_WIDTH,
-           "max", NUMBER_WIDTH, "mean", NUMBER_WIDTH, "std", odd ? "    nan     inf " : "",
-           t->drawn ? " histogram        " : "", cli_style(&t->o->cli, "off"));
+    if (t->o->cli.markdown)
+        printf("| min | max | mean | std | zero |%s name |\n| ---: | ---: | ---: | ---: | ---: |%s --- |\n",
+               odd ? " nan | inf |" : "", odd ? " ---: | ---: |" : "");
+    else
+        printf("%s%*s %*s %*s %*s  zero %s%s name%s\n", cli_style(&t->o->cli, "bold"), NUMBER_WIDTH, "min",
+               NUMBER_WIDTH, "max", NUMBER_WIDTH, "mean", NUMBER_WIDTH, "std", odd ? "    nan     inf " : "",
+               t->drawn ? " histogram        " : "", cli_style(&t->o->cli, "off"));
     for (size_t i = 0; i < ckpt_reader_tensor_count(t->reader); i++)
         if (t->of[i])
             put_stats(t, i, odd);
@@ -290,7 +317,7 @@ int inspect_stats(const command_line *o)
     }
     size_t n = ckpt_reader_tensor_count(reader);
     table t = {.o = o, .reader = reader, .of = calloc(n + 1, sizeof *t.of)};
-    t.drawn = o->cli.verbose && !o->cli.json && can_draw();
+    t.drawn = o->cli.verbose && !o->cli.json && !o->cli.markdown && can_draw();
     if (o->cli.verbose && !o->cli.json && !t.drawn)
         cli_warn(&o->cli, "-v draws histograms on a terminal of a UTF-8 locale; --json has them as numbers");
     status = t.of ? read_all(&t) : cli_fail(&o->cli, "no-memory", "out of memory for %zu tensors", n);

@@ -350,6 +350,8 @@ int stats_run(const command_line *o)
     path_list paths = {NULL, 0};
     if (o->by && strcmp(o->by, "layer") != 0)
         return cli_usage(c, "stats: --by %s is not for --run (choose layer)", o->by);
+    if (o->by && c->markdown)
+        return cli_usage(c, "stats: --markdown goes without --by; --json has the norms of the layers");
     if (o->nonfinite)
         return cli_usage(c, "stats: --nonfinite is for one checkpoint; --run counts such values in each");
     int status = list_all(o, &paths);

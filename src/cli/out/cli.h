@@ -31,6 +31,7 @@ typedef struct cli {
     bool json, quiet, checksum;
     bool ndjson;        /* with json: a line for each document */
     bool verbose;       /* -v: the notes too */
+    bool markdown;      /* --markdown: a table as GitHub and GitLab read it */
     bool colour;        /* stdout is a terminal and NO_COLOR is not set, or as --color says */
     const char *color;  /* --color: "auto", "always", "never"; NULL: auto */
     const char *from;   /* --from; NULL: told from the content */

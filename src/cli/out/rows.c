@@ -1,6 +1,7 @@
 #include "cli/out/rows.h"
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Is the field there for one who asks so? */
@@ -155,6 +156,7 @@ void rows_flush(row_text *t)
 void rows_begin(row_text *t, const row_field *fields, unsigned set, size_t gap)
 {
     t->count = t->used = 0;
+    t->markdown = false;
     for (const row_field *f = fields; f->key || f->title; f++) {
         if (!f->title || !is_in(f, set) || t->count == ROW_COLUMNS)
             continue;
@@ -203,10 +205,48 @@ void rows_measure(row_text *t, const row_parts *r)
     }
 }
 
+/* A pipe ends a cell, in code too; code that holds a backquote stands between two of them. */
+void rows_put_markdown(ckpt_str s, bool code)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (f)
+        cli_put(f, s.data, s.size);
+    if (f && fclose(f) == 0) {
+        const char *fence = !code ? "" : strchr(text, '`') ? "`` " : "`";
+        fputs(fence, stdout);
+        for (const char *p = text; *p; p++) {
+            if (*p == '|')
+                putchar('\\');
+            putchar(*p);
+        }
+        fputs(fence[0] && fence[1] ? " ``" : fence, stdout);
+    }
+    free(text);
+}
+
+/* "| a | b", which rows_end_line ends. Names from a file are code: nothing in them is a mark of emphasis or HTML. */
+static void line_of_markdown(const row_text *t, const row_parts *r)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        char buf[ROW_CELL];
+        const row_column *k = &t->columns[i];
+        ckpt_str s = r ? rows_cell(k->field, buf, r) : rows_word(k->title);
+        fputs(i ? " | " : "| ", stdout);
+        rows_put_markdown(s.data ? s : rows_word("-"), r && s.data && k->escape);
+    }
+}
+
 /* Each cell as printf("%-*s") or, to the right, printf("%*s"), and the gap. */
 size_t rows_line(row_text *t, const row_parts *r)
 {
     size_t all = 0;
+    if (t->markdown) {
+        rows_flush(t);
+        line_of_markdown(t, r);
+        return 0;
+    }
     for (const row_column *k = t->columns, *end = k + t->count; k < end; k++) {
         char buf[ROW_CELL];
         ckpt_str s = r ? rows_cell(k->field, buf, r) : rows_word(k->title);
@@ -239,6 +279,15 @@ void rows_head(row_text *t, const cli *c)
         if (!t->columns[i].hidden)
             t->columns[shown++] = t->columns[i];
     t->count = shown;
+    t->markdown = c->markdown;
+    if (t->markdown) {
+        rows_line(t, NULL);
+        fputs(" |\n|", stdout);
+        for (size_t i = 0; i < t->count; i++)
+            fputs(t->columns[i].field->right ? " ---: |" : " --- |", stdout);
+        putchar('\n');
+        return;
+    }
     for (row_column *k = t->columns; k->gap; k++) {
         size_t width = cli_width(k->title, strlen(k->title));
         k->width = width > k->width && !k->field->width ? width : k->width;
@@ -251,6 +300,8 @@ void rows_head(row_text *t, const cli *c)
 
 void rows_end_line(row_text *t)
 {
+    if (t->markdown)
+        fputs(" |", stdout);
     if (t->used == sizeof t->page)
         rows_flush(t);
     t->page[t->used++] = '\n';

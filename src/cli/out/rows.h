@@ -66,6 +66,7 @@ typedef struct row_column {
 typedef struct row_text {
     row_column columns[ROW_COLUMNS];
     size_t count, used; /* used: of page */
+    bool markdown;      /* --markdown, from rows_head on */
     char page[4 << 10];
 } row_text;
 
@@ -76,6 +77,8 @@ size_t rows_line(row_text *t, const row_parts *r); /* how wide it became */
 void rows_end_line(row_text *t);
 void rows_flush(row_text *t);
 
+/* A cell of a table in Markdown, escaped; code: in the type of code, as names from a file are. */
+void rows_put_markdown(ckpt_str s, bool code);
 /* A cell by itself; data NULL: not known. */
 ckpt_str rows_cell(const row_field *f, char buf[ROW_CELL], const row_parts *r);
 /* What a field's `text` gives: a word of the program's own (NULL: not known), or what it prints into buf. */
