@@ -410,9 +410,40 @@ check "of the models of one step none is the newest"
 ask 0 step && order "actor critic"
 check "a file without tensors beside folders of models is not taken for the checkpoint"
 
+# ---- --watch
+# within COMMAND...: is it true before long?
+within()
+{
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+        "$@" && return 0
+        sleep 1
+    done
+    return 1
+}
+mkdir watched && put "$data/peers/lightning.ckpt" watched/a.ckpt "2 hours" && put "$data/peers/lightning.ckpt" watched/b.ckpt "1 hour"
+"$inspect" show --watch watched >seen 2>said &
+watcher=$!
+within grep -q '^format     a folder of 2 checkpoints, ' seen
+check "--watch: the answer at once"
+echo "a line" >watched/train.log && put "$data/peers/lightning.ckpt" watched/c.ckpt "1 hour"
+within grep -q '^format     a folder of 3 checkpoints, ' seen && grep -q '^20[0-9][0-9]-[0-9-]* [0-9:]* UTC$' seen && [ "$(grep -c '^format' seen)" -eq 2 ]
+check "and again when there is another checkpoint, with the time"
+kill "$watcher"
+wait "$watcher"
+[ $? -eq 143 ] && [ ! -s said ]
+check "until a signal, by which it dies"
+"$inspect" show --watch --ndjson watched >seen 2>said &
+watcher=$!
+within grep -q '^{"ckpt": 1, "path": "watched", ' seen && rm -r watched
+wait "$watcher"
+[ $? -eq 2 ] && sed -n 2p seen | grep -q '"error": .*watched: it is no longer there"' 
+check "or until the folder is gone"
+ask 2 show --watch --json run && ask 2 show --watch run run && ask 2 show --watch nothing
+check "not with --json, several PATHs, or nothing to show"
+
 mkdir empty
 ask 2 empty && grep -q 'not a checkpoint' err
 check "an empty directory is none"
 ask 2 --json empty && grep -q '"error"' out
 check "also as JSON"
-finish 108
+finish 113

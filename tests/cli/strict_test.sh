@@ -49,6 +49,7 @@ reverse list
 exclude diff
 limit list diff
 nonfinite stats
+watch show
 markdown list stats
 by show stats
 run stats

@@ -9,6 +9,7 @@
 #include "cli/inspect/newest.h"
 #include "cli/inspect/run.h"
 #include "cli/out/options.h"
+#include "cli/inspect/watch.h"
 
 /* The commands by COMMAND_x; option_table.c has their names. */
 static const struct command {
@@ -133,6 +134,11 @@ static int answer(const command_line *o, size_t command)
     return status < 0 ? commands[command].run(o) : status;
 }
 
+static int answer_all(const command_line *o, size_t command)
+{
+    return o->command & SEVERAL && !o->one ? many_answer(o, command, answer) : answer(o, command);
+}
+
 static int run(command_line *o, int argc, char **argv)
 {
     size_t command;
@@ -153,7 +159,7 @@ static int run(command_line *o, int argc, char **argv)
     o->cli.leave_damaged = command == COMMAND_LIST || (command == COMMAND_DOCTOR && !reads_all);
     if (!cli_selection_check(&o->cli))
         return CLI_NO_ANSWER;
-    return o->command & SEVERAL && !o->one ? many_answer(o, command, answer) : answer(o, command);
+    return o->watch ? watch_show(o, command, answer_all) : answer_all(o, command);
 }
 
 int main(int argc, char **argv)

@@ -54,6 +54,7 @@ typedef struct command_line {
     const char *sort;                   /* list: "size", "name", "offset"; NULL: as in the file */
     option_value limit;                 /* list, diff: so many at most */
     bool run;                           /* stats: of all checkpoints of a run or a folder */
+    bool watch;                         /* show: again after each change */
     bool nonfinite;                     /* stats: those that have NaN or infinities */
     const char *loader, *load_weights_only, *snippet;
     option_value torch, devices, device_memory;

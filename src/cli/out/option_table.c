@@ -58,6 +58,7 @@ const option_row option_table[] = {
     {"by", OPTION_CHOICE, AT(by), COMMAND(SHOW) | COMMAND(STATS), .help = "a table by layer, dtype, role or device",
      .argument = "KIND", .words = "layer dtype role device"},
     {"run", OPTION_FLAG, AT(run), COMMAND(STATS), .help = "a line per checkpoint: lr, norm, NaN, ..."},
+    {"watch", OPTION_FLAG, AT(watch), COMMAND(SHOW), .help = "again after each change, until ^C"},
     {"markdown", OPTION_FLAG, AT(cli.markdown), COMMAND(LIST) | COMMAND(STATS), .help = "a table in Markdown"},
     {"nonfinite", OPTION_FLAG, AT(nonfinite), COMMAND(STATS), .help = "only tensors that have NaN or infinities"},
     {"check", OPTION_CHOICE, AT(check), COMMAND(LIST) | COMMAND(EXTRACT) | COMMAND(STATS) | COMMAND(DIFF),
