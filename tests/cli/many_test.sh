@@ -115,6 +115,9 @@ cp weights.safetensors nan.safetensors && printf '\000\000\300\177' | dd of=nan.
 ask 1 diff --report nan.html weights.safetensors nan.safetensors && grep -q 'class="verdict is-error"' nan.html &&
     grep -q '1 tensor has values that are NaN on one side alone: <span class="name">a.bias</span> (1)\.' nan.html
 check "diff --report: what has become NaN is an error, and named first"
+ask 0 tree whole.pt && grep -q '_metadata: .* of [0-9]*, not shown (-v)$' out && ! grep -q 'version: 1' out && ask 0 tree -v whole.pt && grep -q 'version: 1' out &&
+    ask 0 tree --json whole.pt && grep -q '_metadata.*version' out
+check "tree: the versions of modules with -v"
 ask 0 list --markdown nan.safetensors && sed -n 2p out | grep -qx '| --- | --- | .* | ---: | --- |' && grep -q '^| float32 | .* | `a.bias` |$' out &&
     ask 2 list --markdown --json nan.safetensors && ask 2 list --markdown --pieces nan.safetensors
 check "list --markdown"
@@ -300,4 +303,4 @@ check "diff --exclude: those tensors are not compared, values are"
 ask 1 diff --json --exclude '=model.0.weight' whole.pt mixed.pt && [ "$(grep -c '"status": "changed"' out)" -eq 2 ] && ! grep -q '"name": "model.0.weight"' out
 check "also as JSON"
 
-finish 92
+finish 93

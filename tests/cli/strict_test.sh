@@ -37,7 +37,7 @@ from show list tree verify doctor extract stats diff
 quiet -
 color -
 ndjson -
-verbose show verify doctor stats
+verbose show tree verify doctor stats
 output extract
 raw extract
 npz extract

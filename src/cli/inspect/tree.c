@@ -20,6 +20,7 @@ typedef struct tree {
     strset collided;                   /* names that occur twice */
     uint64_t collided_bytes, left_out; /* of `collided`; names that are not in it, for there are too many */
     bool no_memory, too_deep;
+    size_t hidden; /* text: the depth of a dict whose entries are not shown; 0: none */
 } tree;
 
 static uint32_t crc_of(const char *data, size_t size)
@@ -366,13 +367,23 @@ static void put_compound(const tree *t, const ckpt_value *v)
     fputs(off, stdout);
 }
 
+/* What torch keeps beside each state_dict: the version of each of its modules, hundreds of lines that say 1. */
+static bool is_versions(const ckpt_visit *visit)
+{
+    static const char name[] = "_metadata";
+    const ckpt_str key = visit->path.count ? visit->path.keys[visit->path.count - 1].text : (ckpt_str){NULL, 0};
+    return visit->value->kind == CKPT_V_DICT && key.size == sizeof name - 1 &&
+           memcmp(key.data, name, sizeof name - 1) == 0;
+}
+
 static int text_visit(void *ctx, const ckpt_visit *visit)
 {
-    const tree *t = ctx;
+    tree *t = ctx;
     const ckpt_value *v = visit->value;
     size_t depth = visit->path.count;
-    if (v->kind == CKPT_V_TENSOR)
+    if (v->kind == CKPT_V_TENSOR || (t->hidden && depth > t->hidden))
         return 0;
+    t->hidden = !t->o->cli.verbose && is_versions(visit) ? depth : 0;
     size_t indent = depth > 0 ? depth - 1 : 0;
     printf("%*s", (int)(2 * (indent < INDENT_MAX ? indent : INDENT_MAX)), "");
     if (depth > 0) {
@@ -394,6 +405,8 @@ static int text_visit(void *ctx, const ckpt_visit *visit)
         put_scalar(v);
     } else {
         put_compound(t, v);
+        if (t->hidden && v->entry_count)
+            printf(", not shown (-v)");
     }
     putchar('\n');
     return 0;
