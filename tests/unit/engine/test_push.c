@@ -305,14 +305,15 @@ static void all_cases(bool harms, bool devices, uint64_t first)
 START_TEST(to_the_host)
 {
     bool mapped = maps_here();
+    const size_t times = getenv("CKPT_TEST_FEW") ? 1 : 100; /* at least so many, by the number of cases */
     atomic_store(&seen_cached, 0);
     atomic_store(&seen_direct, 0);
     all_cases(false, false, 7000);
     printf("# %zu bytes came from the page cache\n", atomic_load(&seen_cached));
     if (mapped)
-        ck_assert_uint_gt(atomic_load(&seen_cached), 10000);
+        ck_assert_uint_gt(atomic_load(&seen_cached), 100 * times);
     printf("# %zu bytes came past the page cache\n", atomic_load(&seen_direct));
-    ck_assert_uint_gt(atomic_load(&seen_direct), 5000);
+    ck_assert_uint_gt(atomic_load(&seen_direct), 50 * times);
 }
 END_TEST
 
