@@ -289,7 +289,7 @@ static int order_of(ckpt_str a, ckpt_str b)
 static int by_weight(const void *x, const void *y)
 {
     const ckpt_diff_tensor *a = *(const ckpt_diff_tensor *const *)x, *b = *(const ckpt_diff_tensor *const *)y;
-    int roles = ckpt_role_count(), one = a->a->role, other = b->a->role;
+    int roles = ckpt_role_count(), one = (int)a->a->role, other = (int)b->a->role;
     if (one != other) /* those without a role last */
         return (one + roles - 1) % roles - (other + roles - 1) % roles;
     if (a->max_abs != b->max_abs)
