@@ -10,13 +10,6 @@ typedef struct item {
     uint64_t number; /* bytes, or where they begin in the file; UINT64_MAX: in no one place */
 } item;
 
-static int by_text(const item *a, const item *b)
-{
-    size_t n = a->text.size < b->text.size ? a->text.size : b->text.size;
-    int before = n ? memcmp(a->text.data, b->text.data, n) : 0;
-    return before ? before : (a->text.size > b->text.size) - (a->text.size < b->text.size);
-}
-
 static int in_file_order(const item *a, const item *b)
 {
     return (a->tensor > b->tensor) - (a->tensor < b->tensor);
@@ -25,7 +18,7 @@ static int in_file_order(const item *a, const item *b)
 static int by_name(const void *x, const void *y)
 {
     const item *a = x, *b = y;
-    const int at = by_text(a, b);
+    const int at = cli_str_order(a->text, b->text);
     return at ? at : in_file_order(a, b);
 }
 
@@ -40,7 +33,7 @@ static int by_size(const void *x, const void *y)
 static int by_offset(const void *x, const void *y)
 {
     const item *a = x, *b = y;
-    const int file = by_text(a, b), at = (a->number > b->number) - (a->number < b->number);
+    const int file = cli_str_order(a->text, b->text), at = (a->number > b->number) - (a->number < b->number);
     return file ? file : at ? at : in_file_order(a, b);
 }
 

@@ -67,9 +67,7 @@ static size_t file_size(const char *directory, ckpt_str label)
 static int by_name(const void *x, const void *y)
 {
     const file_verdict *a = x, *b = y;
-    size_t n = a->file.size < b->file.size ? a->file.size : b->file.size;
-    int order = n ? memcmp(a->file.data, b->file.data, n) : 0;
-    return order ? order : (a->file.size > b->file.size) - (a->file.size < b->file.size);
+    return cli_str_order(a->file, b->file);
 }
 
 static int by_verdict(const void *x, const void *y)

@@ -64,6 +64,29 @@ static int show_in_line(const show_picture *p)
     return show_line_add(&own) ? CLI_YES : cli_fail(&p->o->cli, "no-memory", "out of memory");
 }
 
+/* All is counted. */
+static int answer(show_picture *p)
+{
+    const command_line *o = p->o;
+    int status = CLI_YES;
+    show_ask_doctor(p);
+    p->by = o->by ? show_by_new(o, p->reader) : NULL;
+    if (o->by && !p->by)
+        return cli_fail(&o->cli, "no-memory", "out of memory");
+    if (o->report) {
+        char *resume = show_resume_command(p);
+        status = report_show(o, p->reader, &p->summary, p->doctor, resume);
+        free(resume);
+    }
+    if (status == CLI_YES && show_lines_wanted(o))
+        status = show_in_line(p);
+    else if (status == CLI_YES && o->cli.json)
+        show_json(p);
+    else if (status == CLI_YES)
+        show_text(p);
+    return status;
+}
+
 int inspect_show(const command_line *o)
 {
     ckpt_error err = CKPT_ERROR_INIT;
@@ -100,21 +123,7 @@ int inspect_show(const command_line *o)
                !show_count_files(reader, &p.files)) {
         status = cli_fail(&o->cli, "no-memory", "out of memory");
     } else {
-        show_ask_doctor(&p);
-        p.by = o->by ? show_by_new(o, reader) : NULL;
-        if (o->by && !p.by)
-            status = cli_fail(&o->cli, "no-memory", "out of memory");
-        if (status == CLI_YES && o->report) {
-            char *resume = show_resume_command(&p);
-            status = report_show(o, reader, &p.summary, p.doctor, resume);
-            free(resume);
-        }
-        if (status == CLI_YES && show_lines_wanted(o))
-            status = show_in_line(&p);
-        else if (status == CLI_YES && o->cli.json)
-            show_json(&p);
-        else if (status == CLI_YES)
-            show_text(&p);
+        status = answer(&p);
     }
     show_by_free(p.by);
     free(p.files.rows);

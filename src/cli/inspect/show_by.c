@@ -38,13 +38,9 @@ struct show_by {
 
 /* ---- which group */
 
-/* A tensor of an optimizer goes with its parameter, where that is known. */
-static void take_layer(const show_by *b, const ckpt_tensor_info *t, member *out)
+static void take_layer(const show_by *b, member *out)
 {
-    const ckpt_canonical *known = b->naming ? ckpt_naming_get(b->naming, out->tensor) : NULL;
-    ckpt_str name = known && known->param.size ? known->param : known && known->name.size ? known->name : t->name;
-    if (!name.data)
-        name = (ckpt_str){"", 0};
+    ckpt_str name = cli_layer_name(b->reader, b->naming, out->tensor);
     const size_t n = cli_layer_size(name), dot = n < name.size;
     out->group = (ckpt_str){name.data, n};
     out->inside = (ckpt_str){name.data + n + dot, name.size - n - dot};
@@ -55,25 +51,18 @@ static void take_group(const show_by *b, const char *by, const ckpt_tensor_info 
     const char *word = strcmp(by, "dtype") == 0 ? ckpt_dtype_name(t->dtype) : ckpt_role_name(t->role);
     out->inside = (ckpt_str){"", 0};
     if (b->layers)
-        take_layer(b, t, out);
+        take_layer(b, out);
     else if (strcmp(by, "device") == 0)
         out->group = t->device.data ? t->device : (ckpt_str){"none", 4};
     else
         out->group = (ckpt_str){word, strlen(word)};
 }
 
-static int by_text(ckpt_str a, ckpt_str b)
-{
-    size_t n = a.size < b.size ? a.size : b.size;
-    int order = n ? memcmp(a.data, b.data, n) : 0;
-    return order ? order : (a.size > b.size) - (a.size < b.size);
-}
-
 static int by_group(const void *x, const void *y)
 {
     const member *a = x, *b = y;
-    int order = by_text(a->group, b->group);
-    order = order ? order : by_text(a->inside, b->inside);
+    int order = cli_str_order(a->group, b->group);
+    order = order ? order : cli_str_order(a->inside, b->inside);
     return order ? order : (a->tensor > b->tensor) - (a->tensor < b->tensor);
 }
 
@@ -115,8 +104,8 @@ static bool is_alike(const show_by *b, const group *x, const group *y)
         const member *m = &b->members[x->first + i], *n = &b->members[y->first + i];
         const ckpt_tensor_info *s = ckpt_reader_tensor(b->reader, m->tensor),
                                *t = ckpt_reader_tensor(b->reader, n->tensor);
-        same = by_text(m->inside, n->inside) == 0 && s->dtype == t->dtype && s->role == t->role && s->ndim == t->ndim &&
-               (s->ndim == 0 || memcmp(s->shape, t->shape, s->ndim * sizeof *s->shape) == 0);
+        same = cli_str_order(m->inside, n->inside) == 0 && s->dtype == t->dtype && s->role == t->role &&
+               s->ndim == t->ndim && (s->ndim == 0 || memcmp(s->shape, t->shape, s->ndim * sizeof *s->shape) == 0);
     }
     return same;
 }
@@ -196,7 +185,7 @@ static void add_up(show_by *b)
     for (size_t i = 0; i < b->member_count; i++) {
         const member *m = &b->members[i];
         const ckpt_tensor_info *t = ckpt_reader_tensor(b->reader, m->tensor);
-        if (i == 0 || by_text(b->members[i - 1].group, m->group) != 0) {
+        if (i == 0 || cli_str_order(b->members[i - 1].group, m->group) != 0) {
             b->groups[b->group_count++] = (group){.name = m->group, .first = i, .tensor = m->tensor};
             if (b->layers)
                 take_number(&b->groups[b->group_count - 1]);

@@ -115,6 +115,11 @@ size_t cli_width(const char *data, size_t size); /* columns that cli_put takes *
 size_t cli_char_width(uint32_t code);
 /* Bytes of the layer at the beginning of a tensor's name: "blocks.3" of "blocks.3.attn.proj.weight". */
 size_t cli_layer_size(ckpt_str name);
+/* The name by which a tensor counts to a layer: its parameter's where it is an optimizer's, else its canonical one, else that of the
+ * file; never NULL. naming may be NULL. */
+ckpt_str cli_layer_name(const ckpt_reader *reader, const ckpt_naming *naming, size_t tensor);
+/* Below 0, 0, above 0: by bytes, the shorter first. */
+int cli_str_order(ckpt_str a, ckpt_str b);
 void cli_width_free(void); /* call at the end */
 /* "640 B", "1.5 MiB", somewhere in buf of CLI_SIZE_MAX bytes. */
 enum { CLI_SIZE_MAX = 32 };

@@ -286,3 +286,19 @@ size_t cli_layer_size(ckpt_str name)
     }
     return last ? last : name.size;
 }
+
+ckpt_str cli_layer_name(const ckpt_reader *reader, const ckpt_naming *naming, size_t tensor)
+{
+    const ckpt_canonical *known = naming ? ckpt_naming_get(naming, tensor) : NULL;
+    ckpt_str name = known && known->param.size  ? known->param
+                    : known && known->name.size ? known->name
+                                                : ckpt_reader_tensor(reader, tensor)->name;
+    return name.data ? name : (ckpt_str){"", 0};
+}
+
+int cli_str_order(ckpt_str a, ckpt_str b)
+{
+    size_t n = a.size < b.size ? a.size : b.size;
+    int order = n ? memcmp(a.data, b.data, n) : 0;
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}

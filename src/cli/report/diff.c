@@ -4,15 +4,20 @@
 #include <string.h>
 #include "cli/report/page.h"
 
-static void put_count_row(FILE *f, const char *what, const ckpt_diff_counts *n)
+static void put_cells(FILE *f, const uint64_t *counts, size_t n)
 {
-    const uint64_t counts[] = {n->same, n->changed, n->added, n->removed, n->tied};
-    fprintf(f, "<tr><th scope=\"row\">%s</th>", what);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < n; i++) {
         fputs("<td class=\"n\">", f);
         html_count(f, counts[i]);
         fputs("</td>", f);
     }
+}
+
+static void put_count_row(FILE *f, const char *what, const ckpt_diff_counts *n)
+{
+    const uint64_t counts[] = {n->same, n->changed, n->added, n->removed, n->tied};
+    fprintf(f, "<tr><th scope=\"row\">%s</th>", what);
+    put_cells(f, counts, sizeof counts / sizeof *counts);
     fputs("</tr>\n", f);
 }
 
@@ -108,11 +113,7 @@ static void put_role(FILE *f, const char *name, const role_row *row)
 {
     const uint64_t counts[] = {row->changed, row->added, row->removed, row->nan};
     fprintf(f, "<tr><th scope=\"row\">%s</th>", name);
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        fputs("<td class=\"n\">", f);
-        html_count(f, counts[i]);
-        fputs("</td>", f);
-    }
+    put_cells(f, counts, sizeof counts / sizeof *counts);
     fputs("<td class=\"n\">", f);
     if (row->values)
         fprintf(f, "%.4g", row->max_abs);
@@ -279,13 +280,6 @@ static int rank_of(const ckpt_diff_tensor *d)
     return d->nan_mismatch ? 0 : !d->a || !d->b ? 1 : d->what & ~(unsigned)CKPT_DIFF_VALUE ? 2 : 3;
 }
 
-static int order_of(ckpt_str a, ckpt_str b)
-{
-    size_t n = a.size < b.size ? a.size : b.size;
-    int order = n ? memcmp(a.data, b.data, n) : 0;
-    return order ? order : (a.size > b.size) - (a.size < b.size);
-}
-
 static int by_weight(const void *x, const void *y)
 {
     const ckpt_diff_tensor *a = *(const ckpt_diff_tensor *const *)x, *b = *(const ckpt_diff_tensor *const *)y;
@@ -294,7 +288,7 @@ static int by_weight(const void *x, const void *y)
         return (one + roles - 1) % roles - (other + roles - 1) % roles;
     if (a->max_abs != b->max_abs)
         return a->max_abs < b->max_abs ? 1 : -1;
-    return order_of(a->name, b->name);
+    return cli_str_order(a->name, b->name);
 }
 
 /* The last of the ranks by role and by their numbers, the others in the file's order. NULL: no memory. */

@@ -257,10 +257,7 @@ typedef struct layer {
 static int by_layer(const void *a, const void *b)
 {
     const member *x = a, *y = b;
-    size_t n = x->layer.size < y->layer.size ? x->layer.size : y->layer.size;
-    int order = memcmp(x->layer.data, y->layer.data, n);
-    if (order == 0)
-        order = (x->layer.size > y->layer.size) - (x->layer.size < y->layer.size);
+    int order = cli_str_order(x->layer, y->layer);
     return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
@@ -283,13 +280,6 @@ static stem stem_of(ckpt_str name)
     return (stem){{NULL, 0}, name};
 }
 
-static int order_of(ckpt_str a, ckpt_str b)
-{
-    size_t n = a.size < b.size ? a.size : b.size;
-    int order = n ? memcmp(a.data, b.data, n) : 0;
-    return order ? order : (a.size > b.size) - (a.size < b.size);
-}
-
 static int layer_by_size(const void *a, const void *b)
 {
     const layer *x = a, *y = b;
@@ -303,9 +293,9 @@ static int layer_by_kind(const void *a, const void *b)
 {
     const layer *x = a, *y = b;
     stem one = stem_of(x->name), other = stem_of(y->name);
-    int order = order_of(one.before, other.before);
+    int order = cli_str_order(one.before, other.before);
     if (order == 0)
-        order = order_of(one.after, other.after);
+        order = cli_str_order(one.after, other.after);
     if (order == 0)
         order = (x->nbytes > y->nbytes) - (x->nbytes < y->nbytes);
     return order ? order : (x->first > y->first) - (x->first < y->first);
@@ -314,8 +304,9 @@ static int layer_by_kind(const void *a, const void *b)
 static bool is_alike(const layer *a, const layer *b)
 {
     stem x = stem_of(a->name), y = stem_of(b->name);
-    return x.before.data && y.before.data && order_of(x.before, y.before) == 0 && order_of(x.after, y.after) == 0 &&
-           a->nbytes == b->nbytes && a->tensors == b->tensors && memcmp(a->parts, b->parts, sizeof a->parts) == 0;
+    return x.before.data && y.before.data && cli_str_order(x.before, y.before) == 0 &&
+           cli_str_order(x.after, y.after) == 0 && a->nbytes == b->nbytes && a->tensors == b->tensors &&
+           memcmp(a->parts, b->parts, sizeof a->parts) == 0;
 }
 
 /* Three and more layers of a stack that have the same tensors become one row; what is odd among them stands alone. */
@@ -373,11 +364,10 @@ static size_t members_of(const report_page *p, const ckpt_reader *reader, const 
     size_t n = 0;
     for (size_t i = 0; i < ckpt_reader_tensor_count(reader); i++) {
         const ckpt_tensor_info *t = ckpt_reader_tensor(reader, i);
-        const ckpt_canonical *known = naming ? ckpt_naming_get(naming, i) : NULL;
         if (!cli_selected(&p->o->cli, t))
             continue;
-        ckpt_str name = known && known->param.size ? known->param : known && known->name.size ? known->name : t->name;
-        out[n++] = (member){{name.data ? name.data : "", cli_layer_size(name)}, i};
+        ckpt_str name = cli_layer_name(reader, naming, i);
+        out[n++] = (member){{name.data, cli_layer_size(name)}, i};
     }
     return n;
 }
