@@ -304,6 +304,14 @@ ckpt__json_event ckpt__json_next(ckpt__json *j, ckpt_error *err)
     return object ? lex_key(j, err) : lex_value(j, err);
 }
 
+void ckpt__json_took(ckpt__json *j, size_t n)
+{
+    j->start = j->pos;
+    j->end = j->pos += n;
+    j->state = AFTER;
+    j->event = CKPT__JSON_OBJECT_END;
+}
+
 static const char *event_name(ckpt__json_event event)
 {
     static const char *const names[] = {"the end",

@@ -75,6 +75,9 @@ ckpt_status ckpt__json_this_int(const ckpt__json *j, int64_t *out, ckpt_error *e
 /* Reads over the next value, whatever it is; its bytes go to *range (may be NULL). */
 ckpt_status ckpt__json_skip(ckpt__json *j, ckpt_str *range, ckpt_error *err);
 
+/* Behind a key: the next n bytes are an object, which the caller has read by itself and found to be sound. */
+void ckpt__json_took(ckpt__json *j, size_t n);
+
 /* "<what>: <message>, at byte N": CKPT_E_FORMAT, for what the grammar allows and the reader does not. */
 ckpt_status ckpt__json_wrong(const ckpt__json *j, ckpt_error *err, const char *format, ...) CKPT__PRINTF(3, 4);
 

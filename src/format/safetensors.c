@@ -2,6 +2,7 @@
 #include "format/safetensors.h"
 
 #include <stdlib.h>
+#include "format/safetensors_quick.h"
 
 enum { HEADER_DEPTH = 128 }; /* serde_json stops at 128 levels */
 
@@ -71,6 +72,7 @@ typedef struct parser {
     ckpt__buf key, text;
     int64_t *dims;
     size_t dim_capacity;
+    ckpt__st_quick quick;
     uint64_t unknown; /* keys in tensors that the schema does not know */
     char first_unknown[96];
 } parser;
@@ -119,20 +121,23 @@ static ckpt_status parse_sizes(parser *p, size_t limit, size_t *count, ckpt_erro
     return status;
 }
 
-static ckpt_status parse_shape(parser *p, ckpt__st_entry *e, ckpt_error *err)
+static ckpt_status set_shape(const parser *p, ckpt__st_entry *e, const int64_t *sizes, size_t n, ckpt_error *err)
 {
-    size_t n = 0;
-    ckpt_status status = parse_sizes(p, CKPT__NDIM_MAX, &n, err);
-    if (status < 0)
-        return status;
     int64_t *shape = ckpt__arena_array(p->h->arena, n + 1, sizeof *shape);
     if (!shape)
         return ckpt__fail_memory(err, "shape", n * sizeof *shape);
     if (n)
-        memcpy(shape, p->dims, n * sizeof *shape);
+        memcpy(shape, sizes, n * sizeof *shape);
     e->shape = shape;
     e->ndim = (uint32_t)n;
     return CKPT_OK;
+}
+
+static ckpt_status parse_shape(parser *p, ckpt__st_entry *e, ckpt_error *err)
+{
+    size_t n = 0;
+    ckpt_status status = parse_sizes(p, CKPT__NDIM_MAX, &n, err);
+    return status < 0 ? status : set_shape(p, e, p->dims, n, err);
 }
 
 static ckpt_status parse_offsets(parser *p, ckpt__st_entry *e, ckpt_error *err)
@@ -187,6 +192,17 @@ static ckpt_status check_size(const parser *p, const ckpt__st_entry *e, ckpt_err
                       (unsigned long long)(bits / 8), (unsigned long long)(e->end - e->begin));
 }
 
+/* Of a tensor that was read quickly. */
+static ckpt_status take_tensor(parser *p, ckpt__st_entry *e, ckpt_error *err)
+{
+    const ckpt__st_quick *q = &p->quick;
+    e->dtype = q->dtype;
+    e->begin = (uint64_t)q->offsets[0];
+    e->end = (uint64_t)q->offsets[1];
+    ckpt_status status = set_shape(p, e, q->shape, q->ndim, err);
+    return status < 0 ? status : check_size(p, e, err);
+}
+
 static ckpt_status parse_tensor(parser *p, ckpt__st_entry *e, ckpt_error *err)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
@@ -194,6 +210,11 @@ static ckpt_status parse_tensor(parser *p, ckpt__st_entry *e, ckpt_error *err)
     char name[160];
     unsigned seen = 0;
     ckpt_str key;
+    size_t quick = ckpt__st_read_quickly(p->j.text + p->j.pos, p->j.size - p->j.pos, &p->quick);
+    if (quick) {
+        ckpt__json_took(&p->j, quick);
+        return take_tensor(p, e, err);
+    }
     int more = ckpt__json_expect(&p->j, CKPT__JSON_OBJECT, err);
     while (more >= 0 && (more = ckpt__json_member(&p->j, &p->key, &key, err)) > 0) {
         unsigned i = 0;
