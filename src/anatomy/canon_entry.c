@@ -284,6 +284,25 @@ static ckpt_status put_entry(ckpt__builder *b, size_t i)
     return CKPT_OK;
 }
 
+static ckpt_status put_entries(ckpt__builder *b, bool outside)
+{
+    const ckpt__canon *c = b->canon;
+    ckpt_status s = CKPT_OK;
+    size_t next = 0, ahead = 0;
+    for (size_t i = 0; i < c->count && s == CKPT_OK; i++) {
+        if (c->entries[i].outside != outside)
+            continue;
+        for (; next < c->count && ahead <= CKPT__HASH_AHEAD; next++)
+            if (c->entries[next].outside == outside) {
+                ckpt__hash_ahead(c->by_name, c->entries[next].name.data, c->entries[next].name.size);
+                ahead++;
+            }
+        s = put_entry(b, i);
+        ahead--;
+    }
+    return s;
+}
+
 /* The step is found by its own name in the file too ("global_step"), unless something else is called that. */
 static ckpt_status put_own_step(ckpt__builder *b)
 {
@@ -332,16 +351,12 @@ static void link_quantized(ckpt__canon *c, ckpt__canon_entry *e)
 ckpt_status ckpt__canon_finish(ckpt__builder *b)
 {
     ckpt__canon *c = b->canon;
-    ckpt_status s = CKPT_OK;
     c->by_name = ckpt__hash_new(c->count);
     if (!c->by_name)
         return ckpt__canon_no_memory(b);
-    for (size_t i = 0; i < c->count && s == CKPT_OK; i++)
-        if (!c->entries[i].outside)
-            s = put_entry(b, i);
-    for (size_t i = 0; i < c->count && s == CKPT_OK; i++)
-        if (c->entries[i].outside) /* a canonical name hides a file's own */
-            s = put_entry(b, i);
+    ckpt_status s = put_entries(b, false);
+    if (s == CKPT_OK)
+        s = put_entries(b, true); /* a canonical name hides a file's own */
     if (s == CKPT_OK)
         s = put_own_step(b);
     ckpt__hash *with_dimensions = s == CKPT_OK ? keys_with_dimensions(b) : NULL;

@@ -179,6 +179,11 @@ void ckpt__hash_free(ckpt__hash *h);
 /* Puts key -> value unless it is there: then *existing (may be NULL) gets its value and the result is 0. 1: put;
  * -1: no memory. */
 int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_t *existing);
+/* Keys that are put soon, the eighth from here as a rule, in the order in which they are told: the place where each belongs is fetched
+ * meanwhile. Their bytes stay until they were put, or until the end was told. One that is never put costs nothing but time. */
+void ckpt__hash_ahead(ckpt__hash *h, const char *key, size_t n);
+void ckpt__hash_ahead_end(ckpt__hash *h);
+enum { CKPT__HASH_AHEAD = 8 };
 bool ckpt__hash_get(const ckpt__hash *h, const char *key, size_t n, size_t *value);
 /* The key that was put last is not there any more. None has been taken back since. */
 void ckpt__hash_take_back(ckpt__hash *h);

@@ -15,6 +15,13 @@ typedef struct entry {
     uint32_t low;    /* half of the hash; its slot has the other */
 } entry;
 
+/* A key that is put soon, and its hash. */
+typedef struct soon {
+    const char *key; /* borrowed; NULL: none */
+    size_t size;
+    uint64_t hash;
+} soon;
+
 /* A slot is 64 bits: the upper 32 of the hash, and the entry's number + 1 in the lower 32. The key with hash 0x1234567800000005
  * that came third is slot 5 & mask, and the slot holds 0x1234567800000003.
  *
@@ -30,6 +37,8 @@ struct ckpt__hash {
                                    * table read and write it atomically; it makes a lookup quick and never another one */
     size_t *last;  /* &own + 1: the entry behind the last answer */
     size_t own[2];
+    soon soon[2 * CKPT__HASH_AHEAD]; /* a ring */
+    size_t told, asked;              /* keys that came into it; the next of them that a put looks at */
 };
 
 enum { FEWEST = 16 };
@@ -165,9 +174,36 @@ static uint64_t *find(const ckpt__hash *h, const char *key, size_t n, uint64_t h
     return &h->slots[i];
 }
 
+void ckpt__hash_ahead(ckpt__hash *h, const char *key, size_t n)
+{
+    const size_t ring = sizeof h->soon / sizeof *h->soon;
+    uint64_t hash = sip(h, key, n);
+    __builtin_prefetch(&h->slots[hash & h->mask], 1);
+    h->soon[h->told++ % ring] = (soon){key, n, hash};
+}
+
+void ckpt__hash_ahead_end(ckpt__hash *h)
+{
+    h->asked = h->told;
+}
+
+static uint64_t hash_of(ckpt__hash *h, const char *key, size_t n)
+{
+    const size_t ring = sizeof h->soon / sizeof *h->soon;
+    if (h->asked == h->told)
+        return sip(h, key, n);
+    if (h->told - h->asked > ring)
+        h->asked = h->told - ring;
+    const soon *next = &h->soon[h->asked % ring];
+    if (next->size != n || memcmp(next->key, key, n) != 0)
+        return sip(h, key, n);
+    h->asked++;
+    return next->hash;
+}
+
 int ckpt__hash_put(ckpt__hash *h, const char *key, size_t n, size_t value, size_t *existing)
 {
-    uint64_t hash = sip(h, key, n);
+    uint64_t hash = hash_of(h, key, n);
     entry *e;
     if (n > UINT32_MAX)
         return -1;

@@ -28,11 +28,16 @@ static bool local_sizes_agree(const ckpt__zip_record *r, const unsigned char *lo
            (usize == r->usize || usize == 0xFFFFFFFF);
 }
 
+enum { FEW_LINES = 160, LINES = 512, MANY_LINES = 64 << 10, NEAR = 8 << 10 }; /* bytes */
+
 /* What was read last. Records are looked at in the order of the file, and the descriptor behind one lies just before the
- * local header of the next: both come in one read. */
+ * local header of the next: both come in one read. Of records that lie near each other a read has many: in the page cache it takes as long as
+ * one of a few lines and a copy of 14 KiB. */
 typedef struct view {
-    unsigned char bytes[512];
-    size_t most; /* so many at a time: a far record's few lines cost more than all else here */
+    unsigned char lines[LINES];
+    unsigned char *window; /* borrowed: MANY_LINES bytes; NULL: there is no memory for it, or no use */
+    size_t most;           /* so many at a time: a far record's few lines cost more than all else here */
+    const unsigned char *bytes;
     uint64_t at;
     size_t n;
     ckpt__buf more; /* for a name that is longer */
@@ -41,7 +46,7 @@ typedef struct view {
 /* The n bytes at `at`; they do not reach beyond the directory. */
 static ckpt_status look(const ckpt__zip *z, view *v, uint64_t at, size_t n, const unsigned char **p, ckpt_error *err)
 {
-    if (n > sizeof v->bytes) {
+    if (n > LINES) {
         v->more.size = 0;
         if (!ckpt__buf_reserve(&v->more, n))
             return ckpt__fail_memory(err, z->in.label, n);
@@ -52,10 +57,12 @@ static ckpt_status look(const ckpt__zip *z, view *v, uint64_t at, size_t n, cons
         v->at = at;
         v->n = 0;
         size_t most = n < v->most ? v->most : n;
+        unsigned char *to = most > LINES ? v->window : v->lines;
         most = z->directory - at < most ? (size_t)(z->directory - at) : most;
-        ckpt_status status = z->in.read(z->in.ctx, at, v->bytes, most, err);
+        ckpt_status status = z->in.read(z->in.ctx, at, to, most, err);
         if (status < 0)
             return status;
+        v->bytes = to;
         v->n = most;
     }
     *p = v->bytes + (at - v->at);
@@ -149,7 +156,7 @@ static ckpt_status overlap(const ckpt__zip *z, const ckpt__zip_record *x, const 
 }
 
 /* Records are checked in pieces of so many, of which two threads take the next one in turn. */
-enum { PIECE = 256, FEW_LINES = 160 };
+enum { PIECE = 256 };
 
 struct ckpt__zip_work {
     ckpt__zip *z;
@@ -167,16 +174,16 @@ typedef struct ckpt__zip_share {
     ckpt_error err;
 } share;
 
-static ckpt_status check_piece(struct ckpt__zip_work *w, size_t piece, ckpt_error *err)
+static ckpt_status check_piece(struct ckpt__zip_work *w, size_t piece, unsigned char *window, ckpt_error *err)
 {
     const ckpt__zip *z = w->z;
-    view v = {.n = 0};
+    view v = {.window = window};
     uint64_t end = 0; /* of the record before */
     ckpt_status status = CKPT_OK;
     size_t first = piece * PIECE, last = z->count - first < PIECE ? z->count : first + PIECE;
     for (size_t i = first; status == CKPT_OK && i < last; i++) {
         ckpt__zip_record *r = w->records[i];
-        v.most = r->csize < sizeof v.bytes ? sizeof v.bytes : FEW_LINES;
+        v.most = r->csize >= NEAR ? FEW_LINES : window ? MANY_LINES : LINES;
         status = check_local(z, r, &v, err);
         if (status == CKPT_OK && i > first && r->header < end)
             status = overlap(z, w->records[i - 1], r, err);
@@ -196,12 +203,14 @@ static void *take_pieces(void *arg)
 {
     share *s = arg;
     struct ckpt__zip_work *w = s->work;
+    unsigned char *window = w->pieces > 1 ? malloc(MANY_LINES) : NULL;
     s->err = (ckpt_error)CKPT_ERROR_INIT;
     s->status = CKPT_OK;
     for (size_t i; s->status == CKPT_OK && (i = atomic_fetch_add(&w->next, 1)) < w->pieces;) {
         s->piece = i;
-        s->status = check_piece(w, i, &s->err);
+        s->status = check_piece(w, i, window, &s->err);
     }
+    free(window);
     return NULL;
 }
 

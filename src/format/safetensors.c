@@ -237,17 +237,33 @@ static ckpt_status parse_tensor(parser *p, ckpt__st_entry *e, ckpt_error *err)
 
 /* ---- the header */
 
+static ckpt_status twice(const parser *p, const char *where, ckpt_str key, ckpt_error *err)
+{
+    char text[160];
+    return ckpt__fail(err, CKPT_E_FORMAT, p->label, "%s '%s' occurs twice in the header", where,
+                      ckpt__escape(text, sizeof text, key.data, key.size));
+}
+
 /* Takes the key for its own; twice is an error that names it. */
 static ckpt_status unique(parser *p, ckpt__hash *set, ckpt_str key, const char *where, ckpt_error *err)
 {
-    char text[160];
     int put = ckpt__hash_put(set, key.data, key.size, 0, NULL);
     if (put < 0)
         return ckpt__fail_memory(err, "names", 0);
-    if (put == 0)
-        return ckpt__fail(err, CKPT_E_FORMAT, p->label, "%s '%s' occurs twice in the header", where,
-                          ckpt__escape(text, sizeof text, key.data, key.size));
-    return CKPT_OK;
+    return put ? CKPT_OK : twice(p, where, key, err);
+}
+
+/* The names of all tensors, which are unique. */
+static ckpt_status check_names(parser *p, ckpt_error *err)
+{
+    const ckpt__st_header *h = p->h;
+    ckpt_status status = CKPT_OK;
+    for (size_t i = 0, next = 0; status == CKPT_OK && i < h->count; i++) {
+        for (; next < h->count && next <= i + CKPT__HASH_AHEAD; next++)
+            ckpt__hash_ahead(p->seen, h->entries[next].name.data, h->entries[next].name.size);
+        status = unique(p, p->seen, h->entries[i].name, "the name", err);
+    }
+    return status;
 }
 
 static ckpt_status parse_metadata(parser *p, ckpt_error *err)
@@ -288,11 +304,8 @@ static ckpt_status parse_header(parser *p, ckpt_error *err)
         ckpt_str name = ckpt__arena_str(p->names, key.data, key.size);
         if (!name.data || !ckpt__grow(&h->entries, &h->capacity, h->count + 1, sizeof *h->entries))
             return ckpt__fail_memory(err, "header", key.size);
-        more = unique(p, p->seen, name, "the name", err);
-        if (more < 0)
-            break;
         if (ckpt__str_is(name, "__metadata__")) {
-            more = parse_metadata(p, err);
+            more = h->has_metadata ? twice(p, "the name", name, err) : parse_metadata(p, err);
             continue;
         }
         ckpt__st_entry *e = &h->entries[h->count];
@@ -300,7 +313,9 @@ static ckpt_status parse_header(parser *p, ckpt_error *err)
         h->count++;
         more = parse_tensor(p, e, err);
     }
-    return more < 0 ? (ckpt_status)more : ckpt__json_expect(&p->j, CKPT__JSON_END, err);
+    if (more >= 0)
+        more = ckpt__json_expect(&p->j, CKPT__JSON_END, err);
+    return more < 0 ? (ckpt_status)more : check_names(p, err);
 }
 
 static int by_offsets(const void *pa, const void *pb)

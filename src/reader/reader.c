@@ -52,9 +52,11 @@ static ckpt_status name_all(ckpt_reader *r, ckpt_error *err)
     if (r->by_name)
         return CKPT_OK;
     bool good = (r->by_name = ckpt__hash_new(r->index->tensor_count)) != NULL;
-    for (size_t i = 0; good && i < r->index->tensor_count; i++) {
-        const ckpt_str name = r->index->tensors[i].info.name;
-        good = ckpt__hash_put(r->by_name, name.data, name.size, i, NULL) >= 0;
+    const ckpt__tensor *tensors = r->index->tensors;
+    for (size_t i = 0, next = 0; good && i < r->index->tensor_count; i++) {
+        for (; next < r->index->tensor_count && next <= i + CKPT__HASH_AHEAD; next++)
+            ckpt__hash_ahead(r->by_name, tensors[next].info.name.data, tensors[next].info.name.size);
+        good = ckpt__hash_put(r->by_name, tensors[i].info.name.data, tensors[i].info.name.size, i, NULL) >= 0;
     }
     return good ? CKPT_OK : ckpt__fail_memory(err, r->path, 0);
 }

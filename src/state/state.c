@@ -362,18 +362,58 @@ static ckpt_status open_arena(ckpt_state *s, const ckpt_arena_desc *a, place *at
     return CKPT_OK;
 }
 
+/* Where the next names belong is fetched ahead. Those of what belongs to a parameter are made of two, and are not. */
+static void names_ahead(ckpt_state *s, const ckpt_arena_entry *entries, size_t n, size_t to, size_t *next)
+{
+    for (; *next < n && *next <= to; (*next)++)
+        if (entries[*next].name)
+            ckpt__hash_ahead(s->names, entries[*next].name, strlen(entries[*next].name));
+}
+
+static bool is_of_param(ckpt_role role)
+{
+    return ckpt_role_is_optimizer(role) || role == CKPT_ROLE_EMA;
+}
+
+static ckpt_status bind_entry(ckpt_state *s, const ckpt_arena_desc *a, const ckpt_arena_entry *e, place *at,
+                              ckpt_error *err)
+{
+    const size_t size = ckpt_dtype_size(a->dtype);
+    const bool of_param = is_of_param(a->role);
+    ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
+    uint64_t numel, bytes, end;
+    d.name = of_param ? NULL : e->name;
+    d.param = of_param ? e->name : NULL;
+    d.state_key = a->state_key;
+    d.dtype = a->dtype;
+    d.role = a->role;
+    d.ndim = e->ndim;
+    d.shape = e->shape;
+    d.device = a->device;
+    if (size == 0 || e->offset % size || (e->ndim && !e->shape) || !ckpt__numel(e->shape, e->ndim, &numel) ||
+        !ckpt__mul(numel, size, &bytes) || !ckpt__add(e->offset, bytes, &end) || end > a->nbytes)
+        return ckpt__fail(
+            err, CKPT_E_ARGUMENT, e->name ? e->name : "arena entry",
+            "offset %llu and shape do not fit the arena of %llu bytes of %s (or the offset is not aligned)",
+            (unsigned long long)e->offset, (unsigned long long)a->nbytes, ckpt_dtype_name(a->dtype));
+    d.data = a->data ? (char *)a->data + e->offset : NULL;
+    at->offset = e->offset;
+    ckpt_status status = bind(s, &d, at, err);
+    if (status == CKPT_OK && at->lent != CKPT__NO_ARENA)
+        s->lent[at->lent].count++;
+    return status;
+}
+
 ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const ckpt_arena_entry *entries, size_t n,
                              ckpt_error *err)
 {
     ckpt_arena_desc own;
-    const ckpt_arena_desc *a = &own;
     if (!s || !desc || (n && !entries))
         return ckpt__fail(err, CKPT_E_ARGUMENT, "ckpt_state_arena", "a NULL state, descriptor or list of entries");
     ckpt_status status = CKPT__TAKE_OPTIONS(ckpt_arena_desc, &own, desc, err);
-    size_t size = ckpt_dtype_size(a->dtype);
     place at;
     if (status == CKPT_OK)
-        status = open_arena(s, a, &at, err);
+        status = open_arena(s, &own, &at, err);
     if (status < 0)
         return status;
     if (n <= CKPT__ALIAS_BASE &&
@@ -381,33 +421,14 @@ ckpt_status ckpt_state_arena(ckpt_state *s, const ckpt_arena_desc *desc, const c
         return ckpt__fail_memory(err, "ckpt_state_arena", n * sizeof *s->bindings);
     if (n <= CKPT__ALIAS_BASE && n)
         ckpt__touch(s->bindings + s->count, n * sizeof *s->bindings);
-    for (size_t i = 0; i < n; i++) {
-        const ckpt_arena_entry *e = &entries[i];
-        bool of_param = ckpt_role_is_optimizer(a->role) || a->role == CKPT_ROLE_EMA;
-        ckpt_tensor_desc d = CKPT_TENSOR_DESC_INIT;
-        uint64_t numel, bytes, end;
-        d.name = of_param ? NULL : e->name;
-        d.param = of_param ? e->name : NULL;
-        d.state_key = a->state_key;
-        d.dtype = a->dtype;
-        d.role = a->role;
-        d.ndim = e->ndim;
-        d.shape = e->shape;
-        d.device = a->device;
-        if (size == 0 || e->offset % size || (e->ndim && !e->shape) || !ckpt__numel(e->shape, e->ndim, &numel) ||
-            !ckpt__mul(numel, size, &bytes) || !ckpt__add(e->offset, bytes, &end) || end > a->nbytes)
-            return ckpt__fail(
-                err, CKPT_E_ARGUMENT, e->name ? e->name : "arena entry",
-                "offset %llu and shape do not fit the arena of %llu bytes of %s (or the offset is not aligned)",
-                (unsigned long long)e->offset, (unsigned long long)a->nbytes, ckpt_dtype_name(a->dtype));
-        d.data = a->data ? (char *)a->data + e->offset : NULL;
-        at.offset = e->offset;
-        if ((status = bind(s, &d, &at, err)) < 0)
-            return status;
-        if (at.lent != CKPT__NO_ARENA)
-            s->lent[at.lent].count++;
+    const bool own_names = !is_of_param(own.role);
+    for (size_t i = 0, next = 0; status == CKPT_OK && i < n; i++) {
+        if (own_names)
+            names_ahead(s, entries, n, i + CKPT__HASH_AHEAD, &next);
+        status = bind_entry(s, &own, &entries[i], &at, err);
     }
-    return CKPT_OK;
+    ckpt__hash_ahead_end(s->names);
+    return status;
 }
 
 ckpt_status ckpt_state_alias(ckpt_state *s, const char *name, const char *of, ckpt_error *err)
