@@ -4,8 +4,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
-enum { BLOCKS = 3, FEW = 3, ALIGN = 4096 };
+enum { BLOCKS = 3, FEW = 3, ALIGN = 4096, HUGE_PAGE = 2 << 20 };
 
 typedef struct block {
     void *data;      /* heap, owned, aligned to 4 KiB for O_DIRECT */
@@ -56,6 +57,18 @@ static void *writer(void *arg)
     return NULL;
 }
 
+/* Large ones in huge pages where there are any: a request to a disk has only so many pieces of memory, so that what lies in one piece needs
+ * fewer. */
+static void *new_block(size_t size)
+{
+    bool large = size >= HUGE_PAGE;
+    const size_t align = large ? HUGE_PAGE : ALIGN, whole = (size + ALIGN - 1) / ALIGN * ALIGN;
+    void *data = aligned_alloc(align, large ? (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE : whole ? whole : ALIGN);
+    if (data && large)
+        (void)!madvise(data, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return data;
+}
+
 static void start_thread(ckpt__pump *p)
 {
     sigset_t all, before;
@@ -77,7 +90,7 @@ ckpt_status ckpt__pump_new(ckpt__sink *sink, size_t size, uint64_t file_size, bo
     pthread_cond_init(&p->changed, NULL);
     size_t wanted = !alone && file_size / (size ? size : 1) >= FEW ? BLOCKS : 1;
     for (; p->count < wanted; p->count++)
-        if (!(p->ring[p->count].data = aligned_alloc(ALIGN, size ? (size + ALIGN - 1) / ALIGN * ALIGN : ALIGN)))
+        if (!(p->ring[p->count].data = new_block(size)))
             break;
     if (p->count == 0) {
         ckpt__pump_free(p);
