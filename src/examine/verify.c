@@ -293,7 +293,7 @@ static ckpt_status verify_open(ckpt__verifier *v, const char *path, const ckpt_v
                         : reader->index->storages[s].extent.size;
     status = merge_findings(v, reader->index->findings, err);
     if (status == CKPT_OK) {
-        ckpt__source_pass(reader->source, true);
+        ckpt__source_pass(reader->source, true, 0);
         status = ckpt__verifier_payloads(v, err);
     }
     if (status == CKPT_OK)

@@ -42,7 +42,8 @@ struct ckpt__direct {
     buffer *unused;                   /* heap, owned: CKPT__DIRECT_MOST bytes each, at a multiple of that */
     uint32_t now[CKPT__DIRECT_FILES]; /* the files that are open, */
     size_t count;                     /* so many */
-    opened *files;                    /* heap, owned: one for each file of the source */
+    opened *files;                    /* heap, owned: one for each file that the source had when it was opened, */
+    size_t known;                     /* so many: those that came later are not read so */
 };
 
 /* ---- files */
@@ -205,6 +206,7 @@ ckpt__direct *ckpt__direct_open(const ckpt__source *s)
     ckpt__direct *d = calloc(1, sizeof *d);
     if (d && (d->files = calloc(s->count + 1, sizeof *d->files)) && pthread_mutex_init(&d->lock, NULL) == 0) {
         d->source = s;
+        d->known = s->count;
         return d;
     }
     if (d)
@@ -230,7 +232,7 @@ void ckpt__direct_close(ckpt__direct *d)
 
 const unsigned char *ckpt__direct_look(ckpt__direct *d, uint32_t file, uint64_t offset, size_t n)
 {
-    if (!d || file >= d->source->count || n == 0 || offset > d->source->files[file].size ||
+    if (!d || file >= d->known || n == 0 || offset > d->source->files[file].size ||
         n > d->source->files[file].size - offset)
         return NULL;
     uint64_t begin = offset / ALIGN * ALIGN, size = (offset + n + ALIGN - 1) / ALIGN * ALIGN - begin;

@@ -21,7 +21,7 @@ enum { CKPT__DIRECT_FILES = 32, CKPT__DIRECT_MOST = 2 << 20, CKPT__DIRECT_ALIGN 
 /* The files of one source that were asked for. Threads may share it. */
 typedef struct ckpt__direct ckpt__direct;
 
-/* s: borrowed until it is closed; no file is added to it meanwhile. NULL: no memory. */
+/* s: borrowed until it is closed. Files that are added to it later are not read so. NULL: no memory. */
 ckpt__direct *ckpt__direct_open(const ckpt__source *s);
 void ckpt__direct_close(ckpt__direct *d); /* accepts NULL */
 /* Bytes [offset, offset + n) of a file, until ckpt__direct_leave. NULL: they are to be read by ckpt__source_read, which also says what is

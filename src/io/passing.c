@@ -11,7 +11,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 #include "io/descriptors.h"
+#include "io/direct.h"
 #include "io/readers.h"
+#include "io/windows.h"
 
 /* In bytes. AHEAD of one run and AHEAD_ALL of all files are read before they are wanted, but AHEAD_LEAST of each. */
 enum { AHEAD = 8 << 20, AHEAD_ALL = 128 << 20, AHEAD_LEAST = 1 << 20 };
@@ -41,7 +43,16 @@ static void choose_ahead(ckpt__file *f, int fd, uint64_t passing)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
-void ckpt__source_pass(ckpt__source *s, bool keep)
+static void advise(const ckpt__source *s, uint32_t file, int advice)
+{
+    int fd;
+    if (ckpt__descriptor_pin(s, file, 0, &fd, NULL) < 0)
+        return;
+    (void)posix_fadvise(fd, 0, 0, advice);
+    ckpt__descriptor_unpin(s, file);
+}
+
+void ckpt__source_pass(ckpt__source *s, bool keep, uint64_t memory)
 {
     uint64_t passing = 0;
     for (size_t i = 0; i < s->count; i++) {
@@ -63,6 +74,17 @@ void ckpt__source_pass(ckpt__source *s, bool keep)
         choose_ahead(&s->files[i], fd, passing);
         ckpt__descriptor_unpin(s, (uint32_t)i);
     }
+    if (passing && !s->windows)
+        s->windows = ckpt__windows_open(s, memory);
+    for (size_t i = 0; s->windows && i < s->count; i++)
+        if (s->files[i].passes)
+            advise(s, (uint32_t)i, POSIX_FADV_RANDOM);
+}
+
+static void leave_window(const ckpt__source *s, ckpt__passing_run *r)
+{
+    ckpt__window_leave(s->windows, r->window);
+    r->window = NULL;
 }
 
 /* Drops what was read in order so far. The system keeps the page that is shared with what lies behind it. */
@@ -83,7 +105,7 @@ static ckpt__passing_run *find_run(ckpt__file *f, uint64_t begin)
 }
 
 /* A run that begins here, in the place of the one that has waited longest where there are enough. */
-static ckpt__passing_run *start_run(ckpt__file *f, int fd, uint64_t begin)
+static ckpt__passing_run *start_run(const ckpt__source *s, ckpt__file *f, int fd, uint64_t begin)
 {
     ckpt__passing_run *r = &f->runs[0];
     if (f->run_count < CKPT__PASSING_RUNS)
@@ -92,18 +114,19 @@ static ckpt__passing_run *start_run(ckpt__file *f, int fd, uint64_t begin)
         if (f->run_reads - f->runs[i].used > f->run_reads - r->used)
             r = &f->runs[i];
     drop_passed(r, fd);
+    leave_window(s, r);
     *r = (ckpt__passing_run){.begin = begin, .passed = begin, .passed_end = begin, .asked = begin};
     return r;
 }
 
 /* Reads go in order in a run. A smaller read elsewhere is a look at what is read later, as at the end of a record before its middle: it
  * stays in the cache, and begins no run. NULL: it is one. */
-static ckpt__passing_run *run_of(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
+static ckpt__passing_run *run_of(const ckpt__source *s, ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
     ckpt__passing_run *r = find_run(f, begin);
     if (!r && end - begin < LOOK)
         return NULL;
-    r = r ? r : start_run(f, fd, begin);
+    r = r ? r : start_run(s, f, fd, begin);
     r->used = ++f->run_reads;
     return r;
 }
@@ -125,11 +148,64 @@ static uint64_t end_of(const ckpt__file *f, uint64_t end)
     return stop;
 }
 
+/* ---- past the cache */
+
+/* Windows of a file that were refused one behind the other, before no more is asked for; those of a run that are read ahead. */
+enum { REFUSED = 8, WINDOWS_AHEAD = 2 };
+
+/* Of a window that begins with the byte `at`: it ends where another run began. Too few are not worth one: 0. */
+static size_t size_of_window(const ckpt__file *f, uint64_t at)
+{
+    const uint64_t stop = end_of(f, at + 1), most = CKPT__DIRECT_MOST - at % CKPT__DIRECT_ALIGN;
+    const size_t n = (size_t)(stop <= at ? 0 : stop - at < most ? stop - at : most);
+    return n < LOOK ? 0 : n;
+}
+
+/* The window that begins with the byte `at`. Those behind it are read meanwhile where the run has gone on. */
+static bool next_window(const ckpt__source *s, uint32_t file, ckpt__passing_run *r, uint64_t at)
+{
+    ckpt__file *f = &s->files[file];
+    const bool goes_on = r->window && r->window_end == at;
+    const size_t n = size_of_window(f, at);
+    leave_window(s, r);
+    if (f->refused == REFUSED || !n)
+        return false;
+    r->window = ckpt__window_read(s->windows, file, at, n);
+    f->refused = r->window ? 0 : f->refused + 1;
+    if (f->refused == REFUSED && !f->ahead) /* the system reads ahead again, as far as it does by itself */
+        advise(s, file, POSIX_FADV_NORMAL);
+    r->window_at = at;
+    r->window_end = at + n;
+    uint64_t from = r->window_end;
+    for (size_t i = 0, next; r->window && goes_on && i < WINDOWS_AHEAD && (next = size_of_window(f, from)); i++) {
+        ckpt__window_ask(s->windows, file, from, next);
+        from += next;
+    }
+    return r->window != NULL;
+}
+
+size_t ckpt__passing_take(const ckpt__source *s, uint32_t file, int fd, uint64_t begin, void *dst, size_t n)
+{
+    ckpt__file *f = &s->files[file];
+    ckpt__passing_run *r = s->windows && !f->scattered ? run_of(s, f, fd, begin, begin + n) : NULL;
+    size_t have = s->windows && !r ? ckpt__window_peek(s->windows, file, begin, dst, n) : 0;
+    while (r && have < n) {
+        const uint64_t at = begin + have;
+        const bool inside = r->window && at >= r->window_at && at < r->window_end;
+        if (!inside && (at < r->passed_end || !next_window(s, file, r, at)))
+            break;
+        const size_t there = (size_t)(r->window_end - at), some = n - have < there ? n - have : there;
+        memcpy((char *)dst + have, r->window + (at - r->window_at), some);
+        have += some;
+    }
+    return have;
+}
+
 /* The bytes [begin, end) are going to be read. As many behind them as the run has by then are asked for now, AHEAD at most, so that the
  * disk reads while others are copied and written. */
-void ckpt__passing_ask(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
+void ckpt__passing_ask(const ckpt__source *s, ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
-    ckpt__passing_run *r = f->ahead && !f->scattered ? run_of(f, fd, begin, end) : NULL;
+    ckpt__passing_run *r = f->ahead && !f->scattered ? run_of(s, f, fd, begin, end) : NULL;
     if (!r)
         return;
     if (begin > r->passed_end + LOOK)
@@ -144,9 +220,9 @@ void ckpt__passing_ask(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 }
 
 /* The bytes [begin, end) were read. */
-void ckpt__passing_read(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
+void ckpt__passing_read(const ckpt__source *s, ckpt__file *f, int fd, uint64_t begin, uint64_t end)
 {
-    ckpt__passing_run *r = run_of(f, fd, begin, end);
+    ckpt__passing_run *r = run_of(s, f, fd, begin, end);
     if (!r)
         return;
     r->passed_end = end > r->passed_end ? end : r->passed_end;
@@ -154,8 +230,13 @@ void ckpt__passing_read(ckpt__file *f, int fd, uint64_t begin, uint64_t end)
         drop_passed(r, fd);
 }
 
-void ckpt__passing_end(const ckpt__source *s)
+void ckpt__passing_end(ckpt__source *s)
 {
+    for (size_t i = 0; i < s->count; i++)
+        for (unsigned k = 0; k < s->files[i].run_count; k++)
+            leave_window(s, &s->files[i].runs[k]);
+    ckpt__windows_close(s->windows);
+    s->windows = NULL;
     for (size_t i = 0; i < s->count; i++) {
         int fd;
         if (!s->files[i].passes || ckpt__descriptor_pin(s, (uint32_t)i, 0, &fd, NULL) < 0)

@@ -91,7 +91,7 @@ enum { DIRECT_ALIGN = 4096, DIRECT_FROM = 1 << 20 };
 
 static void open_direct(ckpt__sink *s)
 {
-    if (s->size >= DIRECT_FROM && s->options.sync && !s->options.behind)
+    if (s->size >= DIRECT_FROM && s->options.sync)
         s->direct = openat(s->dirfd, s->temporary, O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
 }
 
@@ -468,7 +468,8 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
         offset += (uint64_t)put;
         n -= (size_t)put;
     }
-    return s->options.behind && s->options.sync && all >= DIRECT_FROM ? write_behind(s, begin, all, err) : CKPT_OK;
+    const bool waits = s->direct < 0 && s->options.behind && s->options.sync && all >= DIRECT_FROM;
+    return waits ? write_behind(s, begin, all, err) : CKPT_OK;
 }
 
 /* The next run removes a directory by it, so it goes after that. */

@@ -519,11 +519,14 @@ ckpt_status ckpt__source_read(const ckpt__source *s, uint32_t file, uint64_t off
     ckpt_status status = ckpt__descriptor_pin(s, file, offset, &fd, err);
     if (status < 0)
         return status;
-    if (s->files[file].passes && end <= s->files[file].size)
-        ckpt__passing_ask(&s->files[file], fd, offset, end);
-    status = read_all(s, file, fd, offset, dst, n, err);
-    if (status == CKPT_OK && s->files[file].passes)
-        ckpt__passing_read(&s->files[file], fd, offset, end);
+    const bool passes = s->files[file].passes && end <= s->files[file].size;
+    const size_t have = passes ? ckpt__passing_take(s, file, fd, offset, dst, n) : 0;
+    if (passes && have < n)
+        ckpt__passing_ask(s, &s->files[file], fd, offset + have, end);
+    if (have < n)
+        status = read_all(s, file, fd, offset + have, (char *)dst + have, n - have, err);
+    if (status == CKPT_OK && passes)
+        ckpt__passing_read(s, &s->files[file], fd, offset, end);
     ckpt__descriptor_unpin(s, file);
     return status;
 }

@@ -19,6 +19,8 @@ typedef struct ckpt__passing_run {
                                   * dropped, and passed becomes passed_end; */
     uint64_t asked; /* the system was asked for it up to this byte; */
     unsigned used;  /* and it was read last by this read of the file */
+    const unsigned char *window; /* bytes [window_at, window_end), read past the cache; NULL: none are held */
+    uint64_t window_at, window_end;
 } ckpt__passing_run;
 
 /* One open file. Its number in the source's table is what an extent names (ckpt__extent.file). */
@@ -41,6 +43,7 @@ typedef struct ckpt__file {
         ahead; /* then: so many bytes behind those that are read are asked for at most, of all runs; 0: the system reads ahead */
     ckpt__passing_run runs[CKPT__PASSING_RUNS];
     unsigned run_count, run_reads; /* how many of them there are; reads so far */
+    unsigned refused;              /* windows that were not to be had, one behind the other */
 } ckpt__file;
 
 /* A further directory (or file) of the same checkpoint, on another disk. */
@@ -63,6 +66,7 @@ typedef struct ckpt__source {
     ckpt__root *also;
     size_t also_count, also_capacity; /* heap; NULL: there is one path */
     ckpt__descriptors *descriptors;   /* owned: which of the files are open */
+    struct ckpt__windows *windows;    /* owned: of files that pass, read past the cache; NULL: there are none */
 } ckpt__source;
 
 /* A file: it becomes file 0. A directory: no files yet. CKPT_E_SYSTEM (no such file, permission), CKPT_E_FORMAT for
@@ -105,8 +109,9 @@ void ckpt__source_scattered(const ckpt__source *s, uint32_t file, bool scattered
 /* Everything is going to be read once, by one thread. A file that is not in the page cache, but for a page here and there
  * that opening it has read, is first dropped from it: such a page stops the system's reading ahead. Not keep: what was read
  * in order leaves the cache again, which is spared for others, and where memory is limited nobody has to look for pages; and
- * of many files no more is read ahead than a small memory has room for. */
-void ckpt__source_pass(ckpt__source *s, bool keep);
+ * of many files no more is read ahead than a small memory has room for. memory: so many bytes may be taken for reading ahead past the cache
+ * (io/windows.h), where that is left; 0: nothing is read so. */
+void ckpt__source_pass(ckpt__source *s, bool keep, uint64_t memory);
 /* Reads a whole small file of a directory (at most limit bytes; else CKPT_E_LIMIT) into b. */
 ckpt_status ckpt__source_slurp(const ckpt__source *s, uint32_t file, uint64_t limit, ckpt__buf *b, ckpt_error *err);
 /* "path" or "path/name" for messages, into buf. */

@@ -173,7 +173,7 @@ static ckpt_status sum_all(checker *c, ckpt__source *source, const ckpt__index *
     ckpt_status status = cut_units(&s) ? CKPT_OK : ckpt__migration_no_memory(c->err);
     threads = threads < s.units ? threads : (unsigned)s.units;
     if (threads > 1)
-        ckpt__source_pass(source, true); /* a source that is passed is not for several threads */
+        ckpt__source_pass(source, true, 0); /* a source that is passed is not for several threads */
     for (unsigned i = 0; status == CKPT_OK && i < threads; i++)
         status = ckpt__summer_new(source, index, &s.summers[i], c->err);
     if (status == CKPT_OK)

@@ -14,6 +14,8 @@
 #include "codec/json.h"
 #include "format/table.h"
 
+/* Of so much memory one part is for what the disk reads ahead. */
+enum { AHEAD_FROM = 128 << 20, AHEAD_SHARE = 3 };
 static const uint64_t memory_default = (uint64_t)256 << 20, shard_default = (uint64_t)5000000000;
 
 typedef ckpt__out_file shard;
@@ -460,7 +462,7 @@ static bool is_alone(const ckpt__migration *m)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
 }
 
-static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t block)
+static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, uint64_t ahead, size_t block)
 {
     ckpt__migration *m = w->m;
     ckpt__payload payload;
@@ -474,7 +476,8 @@ static ckpt_status run(writer *w, ckpt__bytes *bytes, uint64_t memory, size_t bl
         payload.alone = is_alone(m);
         m->threads = payload.alone ? 1 : readers + 1;
         payload.block = block;
-        ckpt__source_pass(m->reader->source, readers > 1); /* a source that is passed is not for several threads */
+        /* a source that is passed is not for several threads */
+        ckpt__source_pass(m->reader->source, readers > 1, payload.alone ? 0 : ahead);
         status = write_all(w, &payload);
     }
     if (status == CKPT_OK)
@@ -550,13 +553,15 @@ ckpt_status ckpt__migrate_write(ckpt__migration *m, ckpt_error *err)
         status = ckpt__bytes_plan(&w, &bytes);
     if (status == CKPT_OK)
         status = payload_memory(&w, bytes, &memory, &block, err);
+    const uint64_t ahead = memory >= AHEAD_FROM ? memory / AHEAD_SHARE : 0;
+    memory -= ahead;
     w.bytes = bytes;
     if (status == CKPT_OK && m->options.dry_run)
         status = ckpt__interrupted_tell(&w);
     if (status == CKPT_OK)
         status = ckpt__plan_tell(&w, bytes, memory);
     if (status == CKPT_OK && !m->options.dry_run)
-        status = run(&w, bytes, memory, block);
+        status = run(&w, bytes, memory, ahead, block);
     ckpt__bytes_free(bytes);
     if (status == CKPT_OK && m->sink)
         status = ckpt__check_copies(&w);

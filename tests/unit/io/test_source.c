@@ -338,7 +338,7 @@ static void read_through(bool keep)
     static char block[777777];
     uint64_t next = 0;
     ck_assert_int_eq(ckpt__source_open(at("large"), &s, &err), CKPT_OK);
-    ckpt__source_pass(s, keep);
+    ckpt__source_pass(s, keep, 0);
     for (size_t n; next < LARGE; next += n) {
         n = LARGE - next < sizeof block ? (size_t)(LARGE - next) : sizeof block;
         ck_assert_int_eq(ckpt__source_read(s, 0, next, block, n, &err), CKPT_OK);
@@ -356,7 +356,7 @@ static void read_records(uint64_t step)
     enum { RECORD = 2 << 20, HEAD = 8192, END = 66 << 10 };
     static char one[RECORD];
     ck_assert_int_eq(ckpt__source_open(at("large"), &s, &err), CKPT_OK);
-    ckpt__source_pass(s, false);
+    ckpt__source_pass(s, false, 0);
     for (uint64_t first = 0; first < step; first += RECORD)
         for (uint64_t begin = first; begin + RECORD <= LARGE; begin += step) {
             ck_assert_int_eq(ckpt__source_read(s, 0, begin, one, HEAD, &err), CKPT_OK);
