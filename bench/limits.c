@@ -34,22 +34,36 @@ static double now(void)
 /* ---- threads: each calls `work` until no unit is left */
 
 typedef struct crew {
-    void (*work)(const struct crew *c, size_t unit);
+    void (*work)(const struct crew *c, size_t unit, char *own);
     const limit_span *span;
     size_t size, units;
     atomic_size_t next;
     int fd;
-    bool writes;
+    bool writes, direct;
     char *to;
     size_t tensor;
     enum limit_copy_way way;
 } crew;
 
+/* Past the cache a disk moves most where a block lies in huge pages: each thread has one such block for all that it moves. */
+static char *own_block(const crew *c)
+{
+    const size_t block = c->span->block, size = (block + HUGE - 1) / HUGE * HUGE;
+    char *own = aligned_alloc(HUGE, size);
+    if (!own)
+        die("memory");
+    (void)madvise(own, size, MADV_HUGEPAGE);
+    memcpy(own, c->span->memory, block < c->size ? block : c->size);
+    return own;
+}
+
 static void *labour(void *arg)
 {
     crew *c = arg;
+    char *own = c->direct ? own_block(c) : NULL;
     for (size_t unit; (unit = atomic_fetch_add(&c->next, 1)) < c->units;)
-        c->work(c, unit);
+        c->work(c, unit, own);
+    free(own);
     return NULL;
 }
 
@@ -70,12 +84,13 @@ static void run(crew *c)
 
 /* ---- files */
 
-static void move_block(const crew *c, size_t unit)
+static void move_block(const crew *c, size_t unit, char *own)
 {
-    size_t at = unit * c->span->block, end = c->size - at < c->span->block ? c->size : at + c->span->block;
+    size_t begin = unit * c->span->block, at = begin;
+    const size_t end = c->size - at < c->span->block ? c->size : at + c->span->block;
     while (at < end) {
-        ssize_t n = c->writes ? pwrite(c->fd, c->span->memory + at, end - at, (off_t)at)
-                              : pread(c->fd, c->span->memory + at, end - at, (off_t)at);
+        char *memory = own ? own + (at - begin) : c->span->memory + at;
+        ssize_t n = c->writes ? pwrite(c->fd, memory, end - at, (off_t)at) : pread(c->fd, memory, end - at, (off_t)at);
         if (n <= 0)
             die(c->writes ? "write" : "read");
         at += (size_t)n;
@@ -84,7 +99,7 @@ static void move_block(const crew *c, size_t unit)
 
 static crew file_crew(const limit_span *span, int fd, bool writes, bool direct)
 {
-    crew c = {.work = move_block, .span = span, .fd = fd, .writes = writes};
+    crew c = {.work = move_block, .span = span, .fd = fd, .writes = writes, .direct = direct};
     c.size = direct ? span->size / PAGE * PAGE : span->size;
     c.units = (c.size + span->block - 1) / span->block;
     return c;
@@ -143,8 +158,9 @@ static void copy_stream(char *to, const char *from, size_t size)
 #endif
 }
 
-static void copy_part(const crew *c, size_t unit)
+static void copy_part(const crew *c, size_t unit, char *own)
 {
+    (void)own;
     size_t part = c->size / c->units / PAGE * PAGE, at = unit * part, end = unit + 1 == c->units ? c->size : at + part;
     const char *from = c->span->memory;
     if (c->way == LIMIT_COPY_WHOLE)

@@ -96,12 +96,25 @@ static ckpt__payload_place place_of(const writer *w)
     return (ckpt__payload_place){s->kind, r.number, r.begin + w->at, s->size - w->at};
 }
 
+/* Where the block ends. The first one of several ends with the bytes that wait, at a multiple of ALIGN: it is written last, when nothing else is
+ * under way, and so it is short. */
+static size_t block_end(const writer *w, const ckpt__segment *next)
+{
+    enum { ALIGN = 4096 };
+    const size_t end = (w->used + ALIGN - 1) / ALIGN * ALIGN;
+    const bool ends = w->offset == 0 && w->waits && next->kind != CKPT__DEFERRED && w->recipe->size > w->capacity;
+    return ends && end < w->capacity ? end : w->capacity;
+}
+
 /* Bytes of the next segment, as many as the block has room for and are asked for at a time. given: they are there, else they are got;
  * most: so many at most. */
 static ckpt_status put_some(writer *w, const char *given, uint64_t most, size_t *put)
 {
     const ckpt__segment *s = &w->recipe->segments[w->next];
-    size_t tile = w->payload->tile ? w->payload->tile : TILE, n = w->capacity - w->used;
+    const size_t end = block_end(w, s);
+    size_t tile = w->payload->tile ? w->payload->tile : TILE, n = end - w->used;
+    if (n == 0)
+        return flush(w);
     /* where a block ends within an element, only that one is asked for in two parts */
     n = given || n < tile - (size_t)(w->at % tile) ? n : tile - (size_t)(w->at % tile);
     n = most < n ? (size_t)most : n;
@@ -123,7 +136,7 @@ static ckpt_status put_some(writer *w, const char *given, uint64_t most, size_t 
     w->used += n;
     w->at += n;
     *put = n;
-    return w->used == w->capacity ? flush(w) : CKPT_OK;
+    return w->used == end ? flush(w) : CKPT_OK;
 }
 
 /* So many bytes of the next segment; `next` is the one behind it when all of it is put. */
