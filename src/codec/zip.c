@@ -355,6 +355,20 @@ static ckpt_status parse_entry(ckpt__zip *z, const unsigned char *p, size_t left
     return check_record(z, r, err);
 }
 
+/* The places of the names that follow are fetched, from byte *next of the directory on; *ahead entries are told and not yet parsed. What is
+ * wrong with one is said when it is parsed. */
+static void names_ahead(ckpt__zip *z, const unsigned char *bytes, size_t size, size_t *next, size_t *ahead)
+{
+    for (; *ahead <= CKPT__HASH_AHEAD && *next <= size && size - *next >= CENTRAL_SIZE; (*ahead)++) {
+        const unsigned char *p = bytes + *next;
+        const size_t name = le16(p + 28), more = (size_t)le16(p + 30) + le16(p + 32);
+        if (name > size - *next - CENTRAL_SIZE)
+            return;
+        ckpt__hash_ahead(z->by_name, (const char *)p + CENTRAL_SIZE, name);
+        *next += CENTRAL_SIZE + name + more;
+    }
+}
+
 static ckpt_status parse_directory(ckpt__zip *z, const extent *where, ckpt_error *err)
 {
     unsigned char *bytes = malloc((size_t)where->size + 1);
@@ -363,12 +377,15 @@ static ckpt_status parse_directory(ckpt__zip *z, const extent *where, ckpt_error
     ckpt__touch(bytes, (size_t)where->size);
     ckpt__touch(z->records, (size_t)where->count * sizeof *z->records);
     ckpt_status status = z->in.read(z->in.ctx, where->offset, bytes, (size_t)where->size, err);
-    size_t at = 0;
+    size_t at = 0, next = 0, ahead = 0;
     for (uint64_t i = 0; status == CKPT_OK && i < where->count; i++) {
         size_t used = 0;
+        names_ahead(z, bytes, (size_t)where->size, &next, &ahead);
+        ahead -= ahead > 0;
         status = parse_entry(z, bytes + at, (size_t)where->size - at, &used, err);
         at += used;
     }
+    ckpt__hash_ahead_end(z->by_name);
     free(bytes);
     if (status == CKPT_OK && at != where->size)
         return ckpt__fail(err, CKPT_E_DAMAGED, z->in.label,

@@ -7,6 +7,12 @@
 
 #include <stdlib.h>
 
+/* A name on its way to the table: the place where it belongs is fetched meanwhile. */
+typedef struct waiting_name {
+    ckpt_str name;
+    size_t tensor; /* its number */
+} waiting_name;
+
 typedef struct lister {
     ckpt__torch *t;
     const ckpt_value **containers;
@@ -14,9 +20,10 @@ typedef struct lister {
     bool *closed;
     size_t closed_capacity; /* [i]: nothing below it is listed */
     ckpt__hash *names;
-    const ckpt_tensor_extra *last; /* of the last tensor that has no parts, but something else that few have */
-    size_t listed;
-    uint64_t names_left; /* bytes that the names of values may still have */
+    waiting_name waiting[CKPT__HASH_AHEAD]; /* a ring */
+    size_t came, put;                       /* names that came into it; that are in the table */
+    const ckpt_tensor_extra *last;          /* of the last tensor that has no parts, but something else that few have */
+    uint64_t names_left;                    /* bytes that the names of values may still have */
     uint64_t collisions;
     ckpt_str first_collision;
     ckpt_error *err;
@@ -205,16 +212,25 @@ static ckpt_status add_tensor(lister *l, ckpt__torch_tensor *tensor, const ckpt_
 
 enum { A_NAME = 64 }; /* bytes that a table takes for a name, at most */
 
-static ckpt_status note_collision(lister *l, ckpt_str name)
+/* The name that has waited longest. */
+static ckpt_status put_name(lister *l)
 {
-    bool room =
-        l->listed <= l->t->tensor_count || ckpt__arena_charge(l->t->arena, A_NAME); /* more names than tensors */
-    int put = room ? ckpt__hash_put(l->names, name.data, name.size, l->t->index->tensor_count, NULL) : -1;
+    const waiting_name *w = &l->waiting[l->put++ % CKPT__HASH_AHEAD];
+    bool room = l->put <= l->t->tensor_count || ckpt__arena_charge(l->t->arena, A_NAME); /* more names than tensors */
+    int put = room ? ckpt__hash_put(l->names, w->name.data, w->name.size, w->tensor, NULL) : -1;
     if (put < 0)
         return ckpt__torch_no_memory(l->t, l->err);
     if (put == 0 && l->collisions++ == 0)
-        l->first_collision = name;
+        l->first_collision = w->name;
     return CKPT_OK;
+}
+
+static ckpt_status note_name(lister *l, ckpt_str name)
+{
+    ckpt_status status = l->came - l->put == CKPT__HASH_AHEAD ? put_name(l) : CKPT_OK;
+    ckpt__hash_ahead(l->names, name.data, name.size);
+    l->waiting[l->came++ % CKPT__HASH_AHEAD] = (waiting_name){name, l->t->index->tensor_count};
+    return status;
 }
 
 /* ---- the walk */
@@ -238,8 +254,7 @@ static int on_visit(void *ctx, const ckpt_visit *visit)
         return ckpt__torch_no_memory(l->t, l->err);
     ckpt__torch_tensor *tensor = (ckpt__torch_tensor *)(uintptr_t)visit->value;
     size_t number;
-    l->listed++;
-    int status = note_collision(l, named.name);
+    int status = note_name(l, named.name);
     if (status == CKPT_OK)
         status = add_tensor(l, tensor, &named, 0, &number);
     if (status < 0)
@@ -317,6 +332,8 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
     ckpt_status status = room ? CKPT_OK : ckpt__torch_no_memory(t, err);
     if (status == CKPT_OK)
         status = (ckpt_status)ckpt_value_walk(t->index->root, ckpt__visits_limit(size), on_visit, &l, err);
+    while (status == CKPT_OK && l.put < l.came)
+        status = put_name(&l);
     if (status == CKPT_OK)
         status = ckpt__index_finish(t->index, err);
     if (status == CKPT_OK) {
@@ -335,7 +352,7 @@ ckpt_status ckpt__torch_list(ckpt__torch *t, ckpt_error *err)
     }
     free(l.containers);
     free(l.closed);
-    if (status == CKPT_OK && l.listed == t->index->tensor_count) /* no parts, which are found by name too */
+    if (status == CKPT_OK && l.put == t->index->tensor_count) /* no parts, which are found by name too */
         t->index->by_name = l.names;
     else
         ckpt__hash_free(l.names);
