@@ -359,6 +359,42 @@ START_TEST(hash_keeps_what_it_is_given)
 END_TEST
 
 /* The order of the questions, and a key that is not there between them, change no answer. */
+/* Keys that are told before they are put: the table is the one that it is without, whatever was told and never put. */
+START_TEST(hash_is_told_ahead)
+{
+    enum { KEYS = 20000 };
+    static char keys[KEYS][16];
+    uint32_t r = 3;
+    for (int told = 0; told < 4; told++) { /* none; in order; with others between; more than the ring has */
+        ckpt__hash *h = ckpt__hash_new(told == 2 ? KEYS : 0);
+        ck_assert_ptr_nonnull(h);
+        size_t put = 0, value;
+        for (size_t i = 0, next = 0; i < KEYS; i++) {
+            r = r * 1664525u + 1013904223u;
+            snprintf(keys[i], sizeof keys[i], "key%u", (unsigned)(i < 10 || (r >> 16) % 50 ? i : i / 2));
+            for (; told && next <= i; next++) {
+                if (told > 1 && (r >> 8) % 5 == 0)
+                    ckpt__hash_ahead(h, "never put", 9);
+                ckpt__hash_ahead(h, keys[i], strlen(keys[i]));
+                if (told == 3 && i % 100 == 0)
+                    for (int k = 0; k < 50; k++)
+                        ckpt__hash_ahead(h, keys[k % 10], strlen(keys[k % 10]));
+            }
+            const bool there = ckpt__hash_get(h, keys[i], strlen(keys[i]), &value);
+            ck_assert_int_eq(ckpt__hash_put(h, keys[i], strlen(keys[i]), i, &value), there ? 0 : 1);
+            put += !there;
+            if (i % 1000 == 999)
+                ckpt__hash_ahead_end(h);
+        }
+        ck_assert_uint_gt(put, KEYS / 2);
+        for (size_t i = 0; i < KEYS; i++)
+            ck_assert(ckpt__hash_get(h, keys[i], strlen(keys[i]), &value) && strcmp(keys[value], keys[i]) == 0);
+        ck_assert(!ckpt__hash_get(h, "never put", 9, NULL));
+        ckpt__hash_free(h);
+    }
+}
+END_TEST
+
 START_TEST(hash_answers_in_any_order)
 {
     enum { N = 1000 };
@@ -538,6 +574,7 @@ int main(void)
     tcase_add_loop_test(t, arena_gives_zeroed_memory_once, 0, 3);
     tcase_add_loop_test(t, arena_limit_is_exact, 0, 3);
     tcase_add_test(t, hash_keeps_what_it_is_given);
+    tcase_add_test(t, hash_is_told_ahead);
     tcase_add_test(t, hash_answers_in_any_order);
     tcase_add_test(t, hash_takes_back_the_last);
     tcase_add_test(t, buffers_grow);

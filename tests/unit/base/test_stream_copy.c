@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 #include "codec/crc32.h"
+#include "codec/crc32_fold.h"
 #include "../runner.h"
 
 enum { SIZE = 1024, GAP = 0xA5 };
@@ -104,6 +105,40 @@ START_TEST(a_crc_of_many_pieces)
 }
 END_TEST
 
+/* Each loop that the processor has, at each number of lines up to some that all of its parts take part in, and what it copies. */
+START_TEST(each_width)
+{
+    enum { LINES = 40, MOST = LINES * CKPT__LINE };
+    unsigned char *from = malloc(MOST + 64), *to = aligned_alloc(64, MOST + 128), left[CKPT__LINE];
+    unsigned widths = 0;
+    fill(from, MOST + 64);
+    for (unsigned width = 128; width <= 512; width *= 2) {
+        ckpt__fold_lines *fold = ckpt__fold_of(width);
+        widths += fold != NULL;
+        for (size_t n = CKPT__LINE; fold && n <= MOST; n += CKPT__LINE)
+            for (int how = CKPT__FOLD_LOOK; how <= CKPT__FOLD_STREAM; how++) {
+                const size_t skip = n / CKPT__LINE % 7 * 9, at = how == CKPT__FOLD_STREAM ? 64 : skip;
+                const uint32_t before = (uint32_t)(n * 77777);
+                memset(to, GAP, MOST + 128);
+                fold((ckpt__fold_how)how, before, (char *)to + at, (const char *)from + skip, n, left);
+                ckpt__copy_stream_end();
+                ck_assert_uint_eq(crc32_z(UINT32_MAX, left, sizeof left), crc32_z(before, from + skip, n));
+                for (size_t i = 0; i < MOST + 128; i++) {
+                    const bool inside = how != CKPT__FOLD_LOOK && i >= at && i - at < n;
+                    if (to[i] != (inside ? from[skip + i - at] : GAP))
+                        ck_abort_msg("%u bits, %zu bytes, way %d: byte %zu is %02x", width, n, how, i, to[i]);
+                }
+            }
+    }
+    ckpt__fold_lines *widest = ckpt__fold_widest();
+    ck_assert(widest == ckpt__fold_of(512) || !ckpt__fold_of(512));
+    ck_assert((widest != NULL) == (widths > 0));
+    ck_assert_ptr_null(ckpt__fold_of(64));
+    free(from);
+    free(to);
+}
+END_TEST
+
 START_TEST(no_bytes_and_no_memory)
 {
     ckpt__copy_stream_part(NULL, NULL, 0);
@@ -121,6 +156,7 @@ int main(void)
     tcase_add_test(t, each_length_and_alignment);
     tcase_add_test(t, nothing_is_read_past_the_end);
     tcase_add_test(t, a_crc_of_many_pieces);
+    tcase_add_test(t, each_width);
     tcase_add_test(t, no_bytes_and_no_memory);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -1,6 +1,7 @@
 /* tests/unit/format/test_safetensors.c - plain safetensors: what is read, what is refused and why, what is written. */
 #include "format_files.h"
 #include "format/safetensors.h"
+#include "format/safetensors_quick.h"
 #include "../runner.h"
 #include "format/table.h"
 
@@ -482,6 +483,82 @@ START_TEST(real_files)
 }
 END_TEST
 
+/* Texts of one tensor: is it read without the lexer? */
+static const struct plain_text {
+    const char *text;
+    bool quick;
+} plain_texts[] = {
+    {"{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", true},
+    {"{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}", true},
+    {"{\"dtype\":\"F8_E4M3\",\"shape\":[0],\"data_offsets\":[0,0]}", true},
+    {"{\"dtype\":\"F16\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,2]}", true},
+    {"{\"dtype\":\"F16\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,2]}", false},
+    {"{\"dtype\":\"U8\",\"shape\":[999999999999999999],\"data_offsets\":[0,999999999999999999]}", true},
+    {"{\"dtype\":\"U8\",\"shape\":[1000000000000000000],\"data_offsets\":[0,1]}", false},
+    {"{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,1]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[02,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[-2,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2.0,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2,3,],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[,],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24,48]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24],\"more\":1}", false},
+    {"{\"dtype\":\"F33\",\"shape\":[2,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"\",\"shape\":[2,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32F32F32F32F32F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", false},
+    {"{\"shape\":[2,3],\"dtype\":\"F32\",\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\": \"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F\\u0033\\u0032\",\"shape\":[2,3],\"data_offsets\":[0,24]}", false},
+    {"{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[24,0]}", true},
+    {"{\"dtype\":\"F32\",\"shape\":[2,4],\"data_offsets\":[0,24]}", true},
+};
+
+/* The tensor of a header that has such a text, or its status. */
+static ckpt_status read_plain(const char *before, const char *text, ckpt__index **x)
+{
+    char header[300];
+    ckpt_error err = CKPT_ERROR_INIT;
+    snprintf(header, sizeof header, "{%s%s}", before, text);
+    return read_header(header, 0,
+                       strstr(text, "[0,24")  ? 24
+                       : strstr(text, "[0,4") ? 4
+                       : strstr(text, "[0,2") ? 2
+                                              : 0,
+                       x, &err);
+}
+
+/* Every text is what the lexer says of it, which a space before the object keeps it for; and no bytes behind its end are looked at. */
+START_TEST(plain_tensors_are_read_quickly)
+{
+    ckpt__st_quick q = {0};
+    for (size_t i = 0; i < sizeof plain_texts / sizeof *plain_texts; i++) {
+        const char *text = plain_texts[i].text;
+        const size_t n = strlen(text);
+        for (size_t k = 0; k < n; k++) {
+            char *part = malloc(k + 1);
+            memcpy(part, text, k);
+            ck_assert_uint_eq(ckpt__st_read_quickly(part, k, &q), 0);
+            free(part);
+        }
+        ck_assert_msg(ckpt__st_read_quickly(text, n, &q) == (plain_texts[i].quick ? n : 0), "%s", text);
+        ckpt__index *x = NULL, *y = NULL;
+        const ckpt_status quickly = read_plain("\"a\":", text, &x), slowly = read_plain("\"a\": ", text, &y);
+        ck_assert_msg(quickly == slowly, "%s: %d and %d", text, (int)quickly, (int)slowly);
+        if (quickly == CKPT_OK) {
+            const ckpt_tensor_info *a = &x->tensors[0].info, *b = &y->tensors[0].info;
+            ck_assert(a->dtype == b->dtype && a->ndim == b->ndim && a->nbytes == b->nbytes);
+            ck_assert(!a->ndim || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
+            ckpt__index_free(x);
+            ckpt__index_free(y);
+        }
+    }
+    ck_assert_uint_gt(ckpt__st_read_quickly(plain_texts[0].text, strlen(plain_texts[0].text), &q), 0);
+    ck_assert(q.dtype == CKPT_F32 && q.ndim == 2 && q.shape[0] == 2 && q.shape[1] == 3 && q.offsets[1] == 24);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("safetensors");
@@ -502,6 +579,7 @@ int main(void)
     tcase_add_test(t, refuses_to_write);
     tcase_add_test(t, header_limit);
     tcase_add_test(t, names_strangers);
+    tcase_add_test(t, plain_tensors_are_read_quickly);
     tcase_add_test(t, real_files);
     suite_add_tcase(s, t);
     return run_suite(s);
