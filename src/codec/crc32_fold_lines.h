@@ -5,7 +5,10 @@
  *     TAKE, BEGIN, LEAVE loads a line, which goes to `to`; puts the CRC into its first bytes; writes it to memory
  *     BY, FOLD           the two factors for each 128 bits; a line over their distance, onto the next
  *
- * Four lines are in flight, each of which goes on 2048 bits ahead. */
+ * Four lines are in flight, each of which goes on 2048 bits ahead. Without LOOP nothing is defined. */
+#include "codec/crc32_fold.h"
+
+#ifdef LOOP
 TARGET static inline __attribute__((always_inline)) void LOOP(ckpt__fold_how how, uint32_t crc, char *to,
                                                               const char *from, size_t n, unsigned char *left)
 {
@@ -40,3 +43,4 @@ TARGET static inline __attribute__((always_inline)) void LOOP(ckpt__fold_how how
 #undef LEAVE
 #undef BY
 #undef FOLD
+#endif
