@@ -444,6 +444,7 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
     const char *p = data;
     const uint64_t begin = offset;
     const size_t all = n;
+    bool waits = false; /* some of it went into the page cache */
     while (n) {
         ckpt__xfsz h;
         bool direct = s->direct >= 0 && is_aligned(offset, p, n);
@@ -464,11 +465,12 @@ ckpt_status ckpt__sink_write(ckpt__sink *s, uint64_t offset, const void *data, s
             return ckpt__fail_sys(err, e, s->path, "cannot write at byte %llu (pwrite)%s", (unsigned long long)offset,
                                   ckpt__write_advice(e));
         }
+        waits |= !direct;
         p += put;
         offset += (uint64_t)put;
         n -= (size_t)put;
     }
-    const bool waits = s->direct < 0 && s->options.behind && s->options.sync && all >= DIRECT_FROM;
+    waits = waits && s->options.behind && s->options.sync && all >= DIRECT_FROM;
     return waits ? write_behind(s, begin, all, err) : CKPT_OK;
 }
 

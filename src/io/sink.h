@@ -6,10 +6,10 @@
 
 typedef struct ckpt__sink ckpt__sink;
 typedef struct ckpt__sink_options {
-    bool sync;         /* fdatasync the file, fsync the directory */
-    bool replace;      /* false: CKPT_E_EXISTS where the name is taken */
-    bool replace_any;  /* by a directory: also a file, or a directory that is no checkpoint */
-    bool behind;       /* with sync: through the page cache, written out while more comes, and not kept there */
+    bool sync;        /* fdatasync the file, fsync the directory */
+    bool replace;     /* false: CKPT_E_EXISTS where the name is taken */
+    bool replace_any; /* by a directory: also a file, or a directory that is no checkpoint */
+    bool behind; /* with sync: what goes through the page cache is written out while more comes, and not kept there */
     mode_t mode_limit; /* 0: none; else the permission bits that the result may have at most */
     const char *
         journal; /* of a directory: a digest of what is going to be in it. What an interrupted run with the same one has

@@ -290,25 +290,31 @@ START_TEST(a_file_of_an_open_directory_replaces_a_link_itself)
 }
 END_TEST
 
-/* Four blocks of 1 MiB of a sparse file; the last two are far enough on that the first two are waited for: six calls. */
-static ckpt_status written_behind(ckpt_error *err)
+/* Four blocks of 1 MiB of a sparse file; the last two are far enough on that the first two are waited for: six calls. skip: bytes by which the
+ * memory is off; of 0 it may go past the page cache. */
+static ckpt_status write_far(size_t skip, ckpt_error *err)
 {
     enum { BLOCK = 1 << 20 };
     static const uint64_t offsets[] = {0, BLOCK, 64 * BLOCK, 65 * BLOCK};
     ckpt__sink *sink;
-    char *block = aligned_alloc(4096, BLOCK);
-    ck_assert_ptr_nonnull(block);
+    char *memory = aligned_alloc(4096, BLOCK + 4096), *block = memory + skip;
+    ck_assert_ptr_nonnull(memory);
     ck_assert_int_eq(ckpt__sink_file("far", 66 * BLOCK, &behind, &sink, err), CKPT_OK);
     ckpt_status status = CKPT_OK;
     for (size_t i = 0; status == CKPT_OK && i < 4; i++) {
         memset(block, 'a' + (int)i, BLOCK);
         status = ckpt__sink_write(sink, offsets[i], block, BLOCK, err);
     }
-    free(block);
+    free(memory);
     if (status == CKPT_OK)
         return ckpt__sink_commit(sink, err);
     ckpt__sink_abort(sink);
     return status;
+}
+
+static ckpt_status written_behind(ckpt_error *err)
+{
+    return write_far(1, err);
 }
 
 static void expect_far(void)
@@ -329,6 +335,19 @@ START_TEST(what_is_written_behind_is_all_there)
     ck_assert_msg(written_behind(&err) == CKPT_OK, "%s", err.message);
     ck_assert_int_eq(ranges, 6);
     ck_assert_int_eq(syncs, 2); /* the file, and its directory */
+    expect_far();
+}
+END_TEST
+
+/* Nothing of it has to be written out later. */
+START_TEST(what_goes_past_the_cache_is_not_written_behind)
+{
+    ckpt_error err = CKPT_ERROR_INIT;
+    ck_assert_msg(write_far(0, &err) == CKPT_OK, "%s", err.message);
+    int fd = open("far", O_WRONLY | O_DIRECT);
+    ck_assert_int_eq(ranges, fd >= 0 ? 0 : 6);
+    if (fd >= 0)
+        close(fd);
     expect_far();
 }
 END_TEST
@@ -420,6 +439,7 @@ int main(void)
     tcase_add_test(t, a_directory_is_swapped_where_names_cannot_be_exchanged);
     tcase_add_test(t, a_file_of_an_open_directory_replaces_a_link_itself);
     tcase_add_test(t, what_is_written_behind_is_all_there);
+    tcase_add_test(t, what_goes_past_the_cache_is_not_written_behind);
     tcase_add_test(t, an_error_met_behind_is_not_lost);
     tcase_add_test(t, a_system_that_cannot_write_behind_writes_all_the_same);
     tcase_add_test(t, a_reservation_that_is_always_interrupted_is_done_without);
