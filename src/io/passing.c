@@ -152,6 +152,8 @@ static uint64_t end_of(const ckpt__file *f, uint64_t end)
 
 /* Windows of a file that were refused one behind the other, before no more is asked for; those of a run that are read ahead. */
 enum { REFUSED = 8, WINDOWS_AHEAD = 2 };
+/* Bytes: a read that begins a run is of a window where it is of so many. One of fewer may be all that is wanted there. */
+enum { MUCH = CKPT__DIRECT_MOST / 2 };
 
 /* Of a window that begins with the byte `at`: it ends where another run began. Too few are not worth one: 0. */
 static size_t size_of_window(const ckpt__file *f, uint64_t at)
@@ -189,7 +191,8 @@ size_t ckpt__passing_take(const ckpt__source *s, uint32_t file, int fd, uint64_t
     ckpt__file *f = &s->files[file];
     ckpt__passing_run *r = s->windows && !f->scattered ? run_of(s, f, fd, begin, begin + n) : NULL;
     size_t have = s->windows && !r ? ckpt__window_peek(s->windows, file, begin, dst, n) : 0;
-    while (r && have < n) {
+    const bool windowed = r && (r->passed_end > r->begin || n >= MUCH);
+    while (windowed && have < n) {
         const uint64_t at = begin + have;
         const bool inside = r->window && at >= r->window_at && at < r->window_end;
         if (!inside && (at < r->passed_end || !next_window(s, file, r, at)))

@@ -256,6 +256,18 @@ START_TEST(any_bytes_in_any_order)
 }
 END_TEST
 
+/* Little of a file, here and there: no window is read for it. */
+START_TEST(few_bytes_far_apart)
+{
+    ckpt__source_pass(s, false, MANY);
+    for (uint64_t at = 0; at + (200 << 10) < LARGE; at += 5 << 20)
+        read_at(at, 200 << 10);
+    ck_assert_int_eq(looks, 0);
+    read_at(40 << 20, WINDOW);
+    ck_assert_int_gt(looks, 0);
+}
+END_TEST
+
 START_TEST(refused_is_read_otherwise)
 {
     refusals = 3;
@@ -311,6 +323,7 @@ int main(void)
     tcase_add_test(t, all_of_it_in_order);
     tcase_add_test(t, records_by_turns);
     tcase_add_test(t, any_bytes_in_any_order);
+    tcase_add_test(t, few_bytes_far_apart);
     tcase_add_test(t, refused_is_read_otherwise);
     tcase_add_test(t, a_file_that_is_cut_is_damaged);
     tcase_add_test(t, others_are_not_read_so);
