@@ -50,7 +50,7 @@ exclude diff
 limit list diff
 nonfinite stats
 watch show
-markdown list stats
+markdown list stats diff
 by show stats
 run stats
 check list extract stats diff
