@@ -74,7 +74,7 @@ const option_row option_table[] = {
     {"force", OPTION_FLAG, AT(force), COMMAND(EXTRACT), .help = "replace the file, if it is there"},
     {"threads", OPTION_NUMBER, AT(threads), COMMAND(VERIFY), .help = "how many threads read", .argument = "N",
      .wanted = "number of threads; write 1 or more", .least = 1, .most = RANKS},
-    {"report", OPTION_TEXT, AT(report), COMMAND(SHOW) | COMMAND(DIFF) | DOCTOR,
+    {"report", OPTION_TEXT, AT(report), COMMAND(SHOW) | COMMAND(STATS) | COMMAND(DIFF) | DOCTOR,
      .help = "write a page of HTML to read or send", .argument = "FILE.html", .words = "@pages"},
     {"atol", OPTION_REAL, AT(atol), COMMAND(DIFF), .help = "absolute tolerance", .argument = "X",
      .wanted = "number from 0 on"},
