@@ -200,8 +200,8 @@ report $? "closed standard streams do not get into the target"
 # ---- statuses that no answer has
 if [ -w /dev/full ]; then
     "$inspect" list "$data/plain.pt" >/dev/full 2>err
-    [ $? -eq 2 ] && grep -q 'cannot write' err
-    report $? "a full disk behind standard output is status 2"
+    [ $? -eq 2 ] && grep -q '^ckpt-inspect: standard output: cannot write: No space left on device (free space or send it elsewhere; what has arrived there is not whole)$' err
+    report $? "a full disk behind standard output is status 2, and it is said what to do"
     "$inspect" list "$data/plain.pt" 2>err >&-
     [ $? -eq 2 ] && grep -q 'cannot write' err
     report $? "no standard output at all, too"
@@ -209,6 +209,8 @@ if [ -w /dev/full ]; then
     [ $? -eq 2 ]
     report $? "with --json too"
     expect 2 "extract to a full disk" "$inspect" extract "$data/plain.pt" model.0.weight -o /dev/full
+    grep -q '/dev/full: cannot write: No space left on device (free space or choose another place; what is there now is not whole)$' err
+    report $? "names it, and says what to do"
 fi
 { "$inspect" tree --json "$data/plain.pt" 2>err; echo "$?" >status; } | true
 [ ! -s err ]

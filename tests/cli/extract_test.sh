@@ -160,9 +160,42 @@ check "--json and the .npz to standard output"
 cp "$data/cli/bad-crc.pt" . && ask 2 extract bad-crc.pt '*' --npz -o new && grep -q CRC err && [ -z "$(ls -d new* 2>/dev/null)" ]
 check "a damaged tensor: no file, and no temporary is left"
 if [ -w /dev/full ]; then
-    ask 2 extract plain.pt 'model.*' --npz -o /dev/full && grep -q 'cannot write' err
-    check "a full disk"
+    ask 2 extract plain.pt 'model.*' --npz -o /dev/full &&
+        grep -q '/dev/full: cannot write: No space left on device (free space or choose another place; what is there now is not whole)$' err
+    check "a full disk: the message says what to do"
+    "$inspect" extract plain.pt 'model.*' --npz -o - >/dev/full 2>err
+    [ $? -eq 2 ] && grep -q '^ckpt-inspect: standard output: cannot write: No space left on device (free space or send it elsewhere; ' err
+    check "a full disk behind standard output, too"
 fi
+save big.safetensors "v:=$(python3 -c 'print(",".join(["1"] * 4000))')"
+(ulimit -f 4 && "$inspect" extract big.safetensors v --npz -o limited.npz >out 2>err)
+[ $? -eq 2 ] && grep -q '^ckpt-inspect: limited.npz: cannot write: File too large (the limit on file sizes, ulimit -f, is too small)$' err && [ -z "$(ls -d limited* 2>/dev/null)" ]
+check "a limit on the size of files: no file, no signal, and its name is said"
+(ulimit -f 4 && "$inspect" extract big.safetensors v -o - >piped.npy 2>err)
+[ $? -eq 2 ] && grep -q '^ckpt-inspect: standard output: cannot write: File too large (the limit on file sizes, ' err
+check "of standard output, too"
+mkdir closed && chmod a-w closed
+if ! [ -w closed ]; then
+    ask 2 extract plain.pt 'model.*' --npz -o closed/a.npz &&
+        grep -q 'closed/a.npz: cannot create: Permission denied (the directory must be writable: ' err
+    check "a directory that is not writable"
+fi
+full=$(mktemp -d) && mount -t tmpfs -o size=64k tmpfs "$full" 2>/dev/null && mounted=yes
+if [ -n "$mounted" ]; then
+    save bigger.safetensors "v:=$(python3 -c 'print(",".join(["1"] * 40000))')"
+    echo before >"$full/a.npz"
+    ask 2 extract bigger.safetensors v --npz --force -o "$full/a.npz"
+    [ $? -eq 0 ] && grep -q "^ckpt-inspect: $full/a.npz: cannot write: No space left on device (free space or choose another disk; what was there before is untouched)\$" err &&
+        [ "$(ls "$full")" = a.npz ] && [ "$(cat "$full/a.npz")" = before ]
+    check "a file system that is full: what was there is there"
+    TMPDIR=$full "$migrate" --to safetensors bigger.safetensors - >piped 2>err
+    [ $? -eq 2 ] && [ ! -s piped ] && grep -q "^ckpt-migrate: $full/ckpt-migrate\..*: the temporary of standard output is here: let TMPDIR name a folder with more space\$" err
+    check "the temporary of ckpt-migrate's standard output: TMPDIR is the way out"
+    umount "$full"
+else
+    echo "# no mount here: not tried on a full tmpfs"
+fi
+rmdir "$full"
 if command -v script >/dev/null 2>&1; then
     script -qec "'$inspect' extract plain.pt 'model.*' --npz -o -; echo status \$?" /dev/null >out 2>err </dev/null
     grep -q 'binary data is not written to a terminal' out && grep -q 'status 2' out

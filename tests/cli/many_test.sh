@@ -122,8 +122,35 @@ ask 0 list --markdown nan.safetensors && sed -n 2p out | grep -qx '| --- | --- |
     ask 2 list --markdown --json nan.safetensors && ask 2 list --markdown --pieces nan.safetensors
 check "list --markdown"
 ask 0 stats --markdown nan.safetensors && [ "$(sed -n 1p out | tr -d -c '|')" = "$(sed -n 4p out | tr -d -c '|')" ] && grep -q '^| .* | *1 | *0 | `a.bias` |$' out &&
-    ask 2 diff --markdown nan.safetensors nan.safetensors
+    ask 2 tree --markdown nan.safetensors
 check "stats --markdown: as many cells in a line as in the head"
+ask 1 diff weights.safetensors nan.safetensors && sed -n 's/^changed *\([^ ]*\).*/\1/p' out >order && ask 1 diff --markdown weights.safetensors nan.safetensors &&
+    sed -n 's/^| changed | `\([^`]*\)`.*/\1/p' out | cmp -s - order && grep -q '^| changed | `a.bias` | `value` | 1 of [0-9]* | .* | 1 |$' out &&
+    grep -q '^| no role | 1 | 0 | 0 | .* | 1 |$' out && sed -n 1p out | grep -qx '`weights.safetensors` and `nan.safetensors`: \*\*different\*\*'
+check "diff --markdown: the tensors of the text, in its order, and the roles"
+awk -F'|' '/^[|]/ { gsub(/\\[|]/, ""); if (n && NF != n) bad = 1; n = NF; next } { n = 0 } END { exit bad }' out
+check "as many cells in a line as in its head"
+odd() # FILE VALUE...: tensors under names with marks of Markdown, of these values
+{
+    python3 - "$@" <<'END'
+import json, struct, sys
+names, values, head, data = ["z|pipe", "b`tick", "<i>*x*", "nan", "aa"], sys.argv[2:], {}, b""
+for name, value in zip(names, values):
+    head[name] = {"dtype": "F32", "shape": [1], "data_offsets": [len(data), len(data) + 4]}
+    data += struct.pack("<f", float(value))
+text = json.dumps(head).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+}
+if python3 -c '' 2>/dev/null; then
+    odd odd-a.safetensors 1 2 3 4 5 && odd odd-b.safetensors 2 3 4 nan 5 && ask 1 diff --markdown odd-a.safetensors odd-b.safetensors &&
+        grep '^| changed' out | sed -n 1p | grep -q '`nan`' && grep -q '^| changed | `z\\|pipe` |' out && grep -q '^| changed | `` b`tick `` |' out && grep -q '| `<i>\*x\*` |' out
+    check "new NaN first; marks in a name are none"
+    ask 1 diff --markdown --limit 2 odd-a.safetensors odd-b.safetensors && [ "$(grep -c '^| changed' out)" -eq 2 ] && grep -qx '2 more tensors and 0 more values differ (--limit).' out
+    check "diff --markdown --limit"
+    ask 1 diff -q --markdown odd-a.safetensors odd-b.safetensors && ask 2 diff --markdown --json odd-a.safetensors odd-b.safetensors && grep -q -e '--markdown goes without --json' out
+    check "not with --json"
+fi
 ask 0 stats --nonfinite nan.safetensors && [ "$(names)" = a.bias ] && ask 0 stats --json --nonfinite nan.safetensors &&
     [ "$(grep -c '"name": ' out)" -eq 1 ] && grep -q '"name": "a.bias", .*"nan": 1,' out
 check "stats --nonfinite"

@@ -235,6 +235,63 @@ expect 1 "and as text" doctor --snippet c run
 [ ! -s out ] && grep -q 'there is no snippet' err
 report $? "is said on standard error"
 expect 2 "options are looked at though no checkpoint is" doctor --devices many run
+
+# ---- the curves of stats --run
+if python3 -c '' 2>/dev/null; then
+cat >run9.py <<'END'
+"""SOURCE FOLDER: nine checkpoints of a run, whose lr goes down and whose weights grow; the scores too."""
+import os, struct, sys, zipfile
+source, folder = sys.argv[1:3]
+os.makedirs(folder, exist_ok=True)
+for i in range(1, 10):
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile("%s/step-%d.ckpt" % (folder, i), "w") as new:
+        for name in old.namelist():
+            b = old.read(name)
+            if name.endswith("/data.pkl"):
+                at = b.index(b"K", b.index(b"global_step"))
+                b = b[:at] + b"K%c" % i + b[at + 2:]
+                for was in (0.0025,):
+                    b = b.replace(b"G" + struct.pack(">d", was), b"G" + struct.pack(">d", was / i))
+            elif name.endswith("/data/0"):
+                b = struct.pack("<%df" % (len(b) // 4), *(v * i for v, in struct.iter_unpack("<f", b)))
+            elif len(b) == 4 and abs(struct.unpack("<f", b)[0] - 0.784539) < 1e-5:
+                b = struct.pack("<f", 0.8 / i + 0.02 * (i % 3))
+            new.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), b)
+END
+python3 run9.py "$srcdir/tests/data/peers/lightning-callbacks.ckpt" steps
+expect 0 "stats --run --report" stats --run --report curves.html steps
+[ "$(sed 1d out | wc -l)" = 9 ] && [ "$(grep -c '<polyline' curves.html)" = 3 ]
+report $? "a curve of the score, of the learning rate and of the norm, beside what is printed"
+curve() { grep -o "aria-label=\"$1 over 9 checkpoints: $2 first, $3 last\"><polyline points=\"0.0,$4 [0-9., ]* 1000.0,$5\"" curves.html | tr ' ' '\n' | grep -c '^[^ ]*[0-9],[0-9]'; }
+[ "$(curve score 0.82 0.0888889 5.0 95.0)" = 9 ] && [ "$(curve 'learning rate' 0.0025 0.000277778 5.0 95.0)" = 9 ] &&
+    [ "$(curve 'norm of the weights' 3.37491 13.7566 95.0 5.0)" = 9 ]
+report $? "each of nine points, between its ends"
+python3 -c 'import sys, xml.dom.minidom as m; m.parseString(open("curves.html").read().replace("<!DOCTYPE html>", "").encode())' 2>err && ! grep -q 'class="verdict' curves.html && ! grep -q 'id="layers"' curves.html
+report $? "well-formed; nothing is wrong, and no layer was asked for"
+expect 0 "with --by layer and --json" stats --run --by layer --json --report curves.html steps
+[ "$(sed -n '/id="layers"/,/id="checkpoints"/p' curves.html | grep -c '<polyline')" = 3 ] && grep -q 'state_dict.net.fc1 over 9 checkpoints' curves.html
+report $? "curves of the layers' norms"
+mkdir few && cp steps/step-1.ckpt 'few/<b>.ckpt' && cp steps/step-2.ckpt few
+expect 0 "of two checkpoints" stats --run --report few.html few
+! grep -q '<polyline' few.html && grep -q 'few/&lt;b&gt;' few.html && ! grep -q '<b>' few.html
+report $? "no curve; names are escaped"
+python3 - steps/step-3.ckpt nans.ckpt <<'END'
+import struct, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as old, zipfile.ZipFile(sys.argv[2], "w") as new:
+    for name in old.namelist():
+        b = old.read(name)
+        new.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), struct.pack("<f", float("nan")) + b[4:] if name.endswith("/data/0") else b)
+END
+mv nans.ckpt steps/step-3.ckpt
+expect 0 "of one with a NaN" stats --run --report curves.html steps
+grep -q 'class="verdict is-error"' curves.html && grep -q '1 of 9 checkpoints has NaN or infinities. The first is <span class="name">steps/step-3.ckpt</span>' curves.html
+report $? "the page begins with it"
+expect 2 "without --run" stats --report none.html plain.pt
+grep -q 'stats: --report is for --run, which was not given' err && [ ! -e none.html ]
+report $? "says what it is for"
+expect 2 "not over a checkpoint of the run" stats --run --report steps/step-1.ckpt steps
+rm -rf steps few
+fi
 [ "$(find . -name '*.tmp-*' | wc -l)" = 0 ]
 report $? "no temporary is left"
 

@@ -50,7 +50,7 @@ exclude diff
 limit list diff
 nonfinite stats
 watch show
-markdown list stats
+markdown list stats diff
 by show stats
 run stats
 check list extract stats diff
@@ -74,7 +74,7 @@ mesh doctor
 values doctor show
 atol diff
 rtol diff
-report show diff doctor
+report show stats diff doctor
 threads verify
 help -
 version -
@@ -113,8 +113,8 @@ report $? "$pairs pairs of a command and an option: status 2 where it is another
 expect 2 "by its short name too" "$inspect" show -o x.npy c.pt
 [ ! -e x.npy ] && grep -q 'show has no option --output (extract has it)' err
 report $? "and no file"
-expect 2 "-q does not hide it" "$inspect" stats -q --report x.html c.pt
-expect 2 "with --json" "$inspect" stats --json --report x.html c.pt
+expect 2 "-q does not hide it" "$inspect" list -q --report x.html c.pt
+expect 2 "with --json" "$inspect" list --json --report x.html c.pt
 grep -q '"code": "usage"' out && grep -q 'has no option --report' out
 report $? "as a document"
 expect 2 "list --check without --checksum" "$inspect" list --check all c.pt

@@ -75,9 +75,13 @@ cp "$data/cli/bad-crc.pt" . && TMPDIR=$PWD/scratch "$migrate" --to ckpt bad-crc.
 check "one that is damaged, too"
 if [ -w /dev/full ]; then
     TMPDIR=$PWD/scratch "$migrate" --to ckpt plain.pt - 2>err >/dev/full
-    [ $? -eq 2 ] && grep -q 'standard output: cannot write' err && [ -z "$(ls -A scratch)" ]
-    check "a full disk behind it"
+    [ $? -eq 2 ] && [ -z "$(ls -A scratch)" ] &&
+        grep -q '^ckpt-migrate: standard output: cannot write: No space left on device (free space or send it elsewhere; what has arrived there is not whole)$' err
+    check "a full disk behind it: the message says what to do"
 fi
+TMPDIR=$PWD/none "$migrate" --to ckpt plain.pt - >nothing 2>err
+[ $? -eq 2 ] && [ ! -s nothing ] && grep -q "$PWD/none/ckpt-migrate.*: cannot create the folder of the temporary: No such file or directory (TMPDIR names another place)\$" err
+check "no folder for the temporary"
 to 2 plain.pt - && grep -q 'give --to' err && to 2 --json --to torch plain.pt - && grep -q 'cannot both go to standard output' out && to 2 --to hf --weights-only plain.pt - && grep -q 'writes a directory' err
 check "no format, --json, a directory"
 if command -v script >/dev/null 2>&1; then

@@ -1,14 +1,12 @@
 /* inspect/diff.c - what differs between two checkpoints. Only what differs is said, and how many things do not. */
 #include "cli/inspect/diff_order.h"
+#include "cli/inspect/diff_words.h"
 #include "cli/inspect/inspect.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli/inspect/newest.h"
 #include "cli/report/report.h"
-
-/* A value in a line of text is cut to so many bytes: a difference is named there, not shown whole. */
-enum { SHOWN_MAX = 60 };
 
 /* ---- --json */
 
@@ -128,232 +126,36 @@ static void diff_json(const ckpt_reader *a, const ckpt_reader *b, const ckpt_dif
 
 /* ---- text */
 
-static bool same_text(ckpt_str a, ckpt_str b)
-{
-    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
-}
-
 static void put_name(const cli *c, ckpt_diff_status status, ckpt_str name, ckpt_str other)
 {
     const char *style = status == CKPT_DIFF_CHANGED ? "yellow" : status == CKPT_DIFF_REMOVED ? "red" : "bold";
     printf("%s%-8s%s ", cli_style(c, style), ckpt_diff_status_name(status), cli_style(c, "off"));
     cli_put_str(stdout, name.size ? name : (ckpt_str){"\"\"", 2}, "");
-    if (other.data && !same_text(other, name)) {
+    if (other.data && !diff_same_text(other, name)) {
         fputs(" (B: ", stdout);
         cli_put_str(stdout, other.size ? other : (ckpt_str){"\"\"", 2}, "");
         putchar(')');
     }
 }
 
-static void put_dims(const int64_t *shape, uint32_t ndim)
-{
-    putchar('[');
-    for (uint32_t i = 0; i < ndim && shape; i++)
-        printf("%s%" PRId64, i ? ", " : "", shape[i]);
-    putchar(']');
-}
-
-static void put_shape(const ckpt_tensor_info *t)
-{
-    put_dims(t->shape, t->ndim);
-}
-
-static void put_values(const ckpt_diff_tensor *t)
-{
-    if (!t->compared) {
-        fputs(": one of them has no data", stdout);
-        return;
-    }
-    printf(": %" PRIu64 " of %" PRIu64 " values, max |a-b| %.3g, relative %.3g", t->differing, t->elements, t->max_abs,
-           t->max_rel);
-    if (t->nan_mismatch)
-        printf(", NaN in one only: %" PRIu64, t->nan_mismatch);
-}
-
 static void put_tensor(const cli *c, const ckpt_diff_tensor *t)
 {
     ckpt_str none = {NULL, 0};
     put_name(c, t->status, t->name, t->a && t->b ? t->b->name : none);
-    if (!t->a || !t->b) {
-        const ckpt_tensor_info *only = t->a ? t->a : t->b;
-        printf("  %s ", ckpt_dtype_name(only->dtype));
-        put_shape(only);
-        putchar('\n');
-        return;
-    }
-    if (t->what & CKPT_DIFF_DTYPE)
-        printf("  dtype %s -> %s", ckpt_dtype_name(t->a->dtype), ckpt_dtype_name(t->b->dtype));
-    if (t->what & CKPT_DIFF_SHAPE) {
-        fputs("  shape ", stdout);
-        put_shape(t->a);
-        fputs(" -> ", stdout);
-        put_shape(t->b);
-    }
-    if (t->what & CKPT_DIFF_LAYOUT) {
-        fputs("  layout ", stdout);
-        cli_put_str(stdout, t->a->extra->layout.data ? t->a->extra->layout : t->a->extra->quantizer, "dense");
-        fputs(" -> ", stdout);
-        cli_put_str(stdout, t->b->extra->layout.data ? t->b->extra->layout : t->b->extra->quantizer, "dense");
-        ckpt_str before = t->a->extra->quantizer, now = t->b->extra->quantizer;
-        if (before.data && now.data && same_text(before, now))
-            fputs(", another scale or zero point", stdout);
-    }
-    if (t->what & CKPT_DIFF_DEVICE) {
-        fputs("  device ", stdout);
-        cli_put_str(stdout, t->a->device, "-");
-        fputs(" -> ", stdout);
-        cli_put_str(stdout, t->b->device, "-");
-    }
-    if (t->what & CKPT_DIFF_VALUE) {
+    diff_put_change(stdout, t);
+    if (t->a && t->b && t->what & CKPT_DIFF_VALUE) {
         fputs("  value", stdout);
-        put_values(t);
+        diff_put_values(stdout, t);
     }
     putchar('\n');
-}
-
-static void put_text(ckpt_str text, const char *quote)
-{
-    size_t n = text.size < SHOWN_MAX ? text.size : SHOWN_MAX;
-    fputs(quote, stdout);
-    cli_put(stdout, text.data, n);
-    printf("%s%s", n < text.size ? "..." : "", quote);
-}
-
-/* A scalar of numpy: its class, and its number where that is a double, a float or an integer of 64 bits. */
-static void put_object(const ckpt_value *v)
-{
-    char number[JSON_DOUBLE_MAX];
-    union {
-        unsigned char bytes[8];
-        double f8;
-        float f4;
-        int64_t i8;
-    } of = {{0}};
-    put_text(v->class_name, "");
-    const char *dtype = v->array ? v->array->dtype.data : NULL;
-    if (!dtype || v->array->ndim || v->text.size > sizeof of)
-        return;
-    memcpy(of.bytes, v->text.data, v->text.size);
-    if (strcmp(dtype, "<f8") == 0)
-        printf(" %s", json_format_double(number, of.f8));
-    else if (strcmp(dtype, "<f4") == 0)
-        printf(" %s", json_format_double(number, (double)of.f4));
-    else if (strcmp(dtype, "<i8") == 0)
-        printf(" %" PRId64, of.i8);
-}
-
-static void put_array(const ckpt_value *v)
-{
-    put_text(v->array->dtype, "");
-    putchar(' ');
-    put_dims(v->array->shape, v->array->ndim);
-    fputs(v->array->fortran ? " in Fortran order" : "", stdout);
-}
-
-static void put_value(const ckpt_value *v, const ckpt_tensor_info *t)
-{
-    char number[JSON_DOUBLE_MAX];
-    if (!v) {
-        printf("a tensor of %s ", ckpt_dtype_name(t->dtype));
-        put_shape(t);
-        return;
-    }
-    switch (v->kind) {
-    case CKPT_V_BOOL:
-        fputs(v->boolean ? "True" : "False", stdout);
-        break;
-    case CKPT_V_INT:
-        printf("%" PRId64, v->integer);
-        break;
-    case CKPT_V_FLOAT:
-        fputs(json_format_double(number, v->real), stdout);
-        break;
-    case CKPT_V_BIGINT:
-        put_text(v->text, "");
-        break;
-    case CKPT_V_STR:
-        put_text(v->text, "'");
-        break;
-    case CKPT_V_BYTES:
-    case CKPT_V_BYTEARRAY:
-        printf("%zu bytes", v->text.size);
-        break;
-    case CKPT_V_NONE:
-        fputs("None", stdout);
-        break;
-    case CKPT_V_CLASS:
-        put_text(v->class_name, "");
-        break;
-    case CKPT_V_OBJECT:
-        put_object(v);
-        break;
-    case CKPT_V_ARRAY:
-        fputs("array of ", stdout);
-        put_array(v);
-        break;
-    default:
-        printf("%s of %zu", ckpt_kind_name(v->kind), v->kind == CKPT_V_DICT ? v->entry_count : v->item_count);
-    }
-}
-
-/* Two lists of names: where they part. */
-static void put_lists(const ckpt_value *a, const ckpt_value *b)
-{
-    size_t i = 0, n = a->item_count < b->item_count ? a->item_count : b->item_count;
-    while (i < n && same_text(a->items[i]->text, b->items[i]->text))
-        i++;
-    printf("%zu names -> %zu", a->item_count, b->item_count);
-    if (i == n)
-        return;
-    printf(", number %zu: ", i);
-    put_value(a->items[i], NULL);
-    fputs(" -> ", stdout);
-    put_value(b->items[i], NULL);
-}
-
-static bool is_names(const ckpt_value *v)
-{
-    for (size_t i = 0; v && v->kind == CKPT_V_LIST && i < v->item_count; i++)
-        if (v->items[i]->kind != CKPT_V_STR)
-            return false;
-    return v && v->kind == CKPT_V_LIST && v->item_count > 0;
 }
 
 static void put_scalar(const cli *c, const ckpt_diff_scalar *s)
 {
     put_name(c, s->status, s->name, s->name_a.data && s->name_b.data ? s->name_b : (ckpt_str){NULL, 0});
     fputs("  ", stdout);
-    if (s->status == CKPT_DIFF_CHANGED && is_names(s->a) && is_names(s->b)) {
-        put_lists(s->a, s->b);
-        putchar('\n');
-        return;
-    }
-    if (s->status != CKPT_DIFF_ADDED)
-        put_value(s->a, s->tensor_a);
-    if (s->status == CKPT_DIFF_CHANGED)
-        fputs(" -> ", stdout);
-    if (s->status != CKPT_DIFF_REMOVED)
-        put_value(s->b, s->tensor_b);
+    diff_put_scalar(stdout, s);
     putchar('\n');
-}
-
-static void put_counts(const char *of, const ckpt_diff_counts *n)
-{
-    printf("%s: %" PRIu64 " same", of, n->same);
-    const struct {
-        uint64_t count;
-        const char *text;
-    } rows[] = {{n->changed, "changed"}, {n->added, "added"}, {n->removed, "removed"}, {n->tied, "second names"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].count)
-            printf(", %" PRIu64 " %s", rows[i].count, rows[i].text);
-    if (n->by_canonical || n->by_prefix)
-        printf(" (matched: %" PRIu64 " by name", n->by_name);
-    if (n->by_canonical)
-        printf(", %" PRIu64 " by their canonical names", n->by_canonical);
-    if (n->by_prefix)
-        printf(", %" PRIu64 " by their names but for a path in front", n->by_prefix);
-    puts(n->by_canonical || n->by_prefix ? ")" : "");
 }
 
 static int diff_text(const command_line *o, const ckpt_diff_result *r, const ckpt_report *report)
@@ -377,9 +179,9 @@ static int diff_text(const command_line *o, const ckpt_diff_result *r, const ckp
         printf("%zu more tensors and %zu more values differ (--limit)\n", count > limit ? count - limit : 0,
                r->scalar_count > limit ? r->scalar_count - limit : 0);
     diff_by_role(c, r, MANY);
-    put_counts("tensors", &r->of_tensors);
+    diff_put_counts("tensors", &r->of_tensors);
     if (!cli_has_selection(c))
-        put_counts("values", &r->of_scalars);
+        diff_put_counts("values", &r->of_scalars);
     printf("%s%s%s\n", cli_style(c, r->same ? "bold" : "yellow"), r->same ? "the same" : "different",
            cli_style(c, "off"));
     return r->same ? CLI_YES : CLI_NO;
@@ -439,7 +241,7 @@ static int compare(const command_line *o, const ckpt_reader *a, const ckpt_reade
     else if (answer == CKPT_OK && c->json)
         diff_json(a, b, options, &result, report);
     else if (answer == CKPT_OK)
-        status = diff_text(o, &result, report);
+        status = c->markdown ? diff_markdown(o, &result, report) : diff_text(o, &result, report);
     if (answer == CKPT_OK)
         ckpt_diff_result_clear(&result);
     ckpt_report_free(report);

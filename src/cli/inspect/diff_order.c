@@ -27,24 +27,17 @@ size_t *diff_order(const ckpt_diff_result *r, size_t *count)
     return order;
 }
 
-/* The differing tensors of one role. */
-typedef struct tally {
-    const char *role; /* static */
-    uint64_t changed, added, removed, nan;
-    double max_abs; /* of values that were compared */
-} tally;
-
-static tally *tally_of(tally *all, size_t *count, const char *role)
+static diff_tally *tally_of(diff_tally *all, size_t *count, const char *role)
 {
     size_t i = 0;
     while (i < *count && strcmp(all[i].role, role) != 0)
         i++;
     if (i == *count)
-        all[(*count)++] = (tally){.role = role};
+        all[(*count)++] = (diff_tally){.role = role};
     return &all[i];
 }
 
-static void put_tally(const tally *t)
+static void put_tally(const diff_tally *t)
 {
     const char *between = "";
     const struct {
@@ -64,27 +57,53 @@ static void put_tally(const tally *t)
     putchar('\n');
 }
 
-void diff_by_role(const cli *c, const ckpt_diff_result *r, size_t least)
+size_t diff_tallies(const ckpt_diff_result *r, diff_tally all[DIFF_ROLES], size_t *differing)
 {
-    enum { ROLES = 64 };
-    tally all[ROLES];
-    size_t count = 0, differing = 0;
+    size_t count = 0;
+    *differing = 0;
     for (size_t i = 0; i < r->tensor_count; i++) {
         const ckpt_diff_tensor *t = r->tensors[i];
         if (t->status == CKPT_DIFF_TIED || t->status == CKPT_DIFF_SAME)
             continue;
         const ckpt_tensor_info *info = t->a ? t->a : t->b;
-        tally *of = count < ROLES ? tally_of(all, &count, info->role ? ckpt_role_name(info->role) : "no role") : all;
+        diff_tally *of =
+            count < DIFF_ROLES ? tally_of(all, &count, info->role ? ckpt_role_name(info->role) : "no role") : all;
         of->changed += t->status == CKPT_DIFF_CHANGED;
         of->added += t->status == CKPT_DIFF_ADDED;
         of->removed += t->status == CKPT_DIFF_REMOVED;
         of->nan += t->nan_mismatch > 0;
         of->max_abs = t->compared && t->max_abs > of->max_abs ? t->max_abs : of->max_abs;
-        differing++;
+        ++*differing;
     }
+    return count;
+}
+
+void diff_by_role(const cli *c, const ckpt_diff_result *r, size_t least)
+{
+    diff_tally all[DIFF_ROLES];
+    size_t differing, count = diff_tallies(r, all, &differing);
     if (differing < least)
         return;
     printf("%sby role%s\n", cli_style(c, "bold"), cli_style(c, "off"));
     for (size_t i = 0; i < count; i++)
         put_tally(&all[i]);
+}
+
+void diff_put_counts(const char *of, const ckpt_diff_counts *n)
+{
+    printf("%s: %" PRIu64 " same", of, n->same);
+    const struct {
+        uint64_t count;
+        const char *text;
+    } rows[] = {{n->changed, "changed"}, {n->added, "added"}, {n->removed, "removed"}, {n->tied, "second names"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].count)
+            printf(", %" PRIu64 " %s", rows[i].count, rows[i].text);
+    if (n->by_canonical || n->by_prefix)
+        printf(" (matched: %" PRIu64 " by name", n->by_name);
+    if (n->by_canonical)
+        printf(", %" PRIu64 " by their canonical names", n->by_canonical);
+    if (n->by_prefix)
+        printf(", %" PRIu64 " by their names but for a path in front", n->by_prefix);
+    puts(n->by_canonical || n->by_prefix ? ")" : "");
 }

@@ -6,6 +6,7 @@
 #include "cli/inspect/run.h"
 #include "cli/inspect/show.h"
 #include "cli/out/checkpoints.h"
+#include "cli/report/report.h"
 
 /* The norm of one layer's weights. */
 typedef struct layer_norm {
@@ -336,6 +337,71 @@ static void put_text(const command_line *o, const point *points, size_t count)
     put_layers(points, count);
 }
 
+/* ---- --report */
+
+/* Of the layer in each checkpoint; where it has none, NaN. */
+static void layer_series(double *out, const point *points, size_t count, const char *name)
+{
+    for (size_t k = 0; k < count; k++) {
+        const point *p = &points[k];
+        out[k] = NAN;
+        for (size_t i = 0; i < p->layer_count; i++)
+            if (strcmp(p->layers[i].name, name) == 0)
+                out[k] = sqrt(p->layers[i].squares);
+    }
+}
+
+/* The name of the scores, where all that have one call it so. */
+static const char *metric_of(const point *points, size_t count)
+{
+    const char *metric = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = points[i].metric[0] ? points[i].metric : "score";
+        if (!points[i].score.has_current && !points[i].score.has_best)
+            continue;
+        metric = metric && strcmp(metric, name) != 0 ? "score" : name;
+    }
+    return metric ? metric : "score";
+}
+
+static int put_page(const command_line *o, const point *points, size_t count)
+{
+    enum { SCORE, LR, NORM, OWN };
+    const point *last = &points[count - 1];
+    const size_t layers = o->by ? last->layer_count : 0;
+    size_t odd = 0, first = count;
+    double *values = calloc((OWN + layers) * count, sizeof *values);
+    report_series *series = calloc(OWN + layers, sizeof *series);
+    row_parts *rows = calloc(count, sizeof *rows);
+    for (size_t i = 0; series && i < OWN + layers; i++)
+        series[i] = (report_series){i < OWN ? "" : last->layers[i - OWN].name, values ? &values[i * count] : NULL};
+    for (size_t i = 0; values && series && rows && i < count; i++) {
+        const ckpt_score *s = &points[i].score;
+        values[SCORE * count + i] = s->has_current ? s->current : s->has_best ? s->best : NAN; /* as in the table */
+        values[LR * count + i] = points[i].lr;
+        values[NORM * count + i] = sqrt(points[i].squares);
+        rows[i] = (row_parts){{&points[i]}};
+        odd += points[i].nonfinite > 0;
+        first = points[i].nonfinite && first == count ? i : first;
+    }
+    int status = CLI_YES;
+    if (values && series && rows) {
+        series[SCORE].name = metric_of(points, count);
+        series[LR].name = "learning rate";
+        series[NORM].name = "norm of the weights";
+        for (size_t i = 0; i < layers; i++)
+            layer_series(&values[(OWN + i) * count], points, count, series[OWN + i].name);
+        status = report_stats_page(o, &(report_stats){columns, ALL, rows, count, series, series + OWN, OWN, layers,
+                                                      odd ? points[first].path : NULL, odd});
+    } else {
+        status = cli_fail(&o->cli, "no-memory", "out of memory for the report");
+    }
+    free(rows);
+    free(series);
+    free(values);
+    return status;
+}
+
 static void warn_unknown(const command_line *o, const point *points, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -362,6 +428,8 @@ int stats_run(const command_line *o)
         points[i] = (point){.path = paths.items[i], .step = -1, .epoch = -1, .epoch_exact = -1};
         status = cli_signal_caught() ? CLI_NO_ANSWER : open_point(o, &points[i]);
     }
+    if (status == CLI_YES && o->report)
+        status = put_page(o, points, paths.count);
     if (status == CLI_YES && c->json)
         put_json(o, points, paths.count);
     else if (status == CLI_YES)

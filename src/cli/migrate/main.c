@@ -336,6 +336,7 @@ static int failed(job *b, const ckpt_report *report, const ckpt_error *err)
                 b->dst, b->options.to,
                 strcmp(b->options.to, "safetensors") == 0 ? ", --to ckpt or torch holds more" : "");
         int status = cli_fail_error(&b->o.cli, err);
+        target_advise(&b->target, &b->o.cli, err->sys_errno);
         if (err->status == CKPT_E_DAMAGED && !b->options.salvage && !strstr(err->message, "nothing can be salvaged") &&
             strncmp(err->object, b->dst, strlen(b->dst)) != 0)
             fprintf(stderr, "Nothing was written; --salvage writes what is whole, and lists the rest.\n");

@@ -101,7 +101,8 @@ static int to_standard_output(target *t, const command_line *o, const char *to)
     cli_signals(); /* from here on there is something to remove */
     snprintf(folder, sizeof folder, "%s/ckpt-migrate.XXXXXX", where && *where ? where : "/tmp");
     if (!mkdtemp(folder))
-        return cli_fail(c, "system", "%s: cannot create: %s", folder, strerror(errno));
+        return cli_fail(c, "system", "%s: cannot create the folder of the temporary: %s (TMPDIR names another place)",
+                        folder, strerror(errno));
     t->folder = strdup(folder);
     t->path = t->made = t->folder ? name_for(folder, "standard-output", to) : NULL;
     if (!t->made) {
@@ -131,16 +132,16 @@ int target_send(target *t, const cli *c)
     if (t->out < 0)
         return CLI_YES;
     char *piece = malloc(PIECE);
-    int in = open(t->path, O_RDONLY | O_CLOEXEC), why = in < 0 ? errno : 0;
+    int in = open(t->path, O_RDONLY | O_CLOEXEC), unread = in < 0 ? errno : 0, why = 0;
     ssize_t n = 0;
     if (!piece) {
         if (in >= 0)
             close(in);
         return cli_fail(c, "no-memory", "out of memory");
     }
-    while (!why && !cli_signal_caught() && (n = read(in, piece, PIECE)) != 0) {
+    while (!why && !unread && !cli_signal_caught() && (n = read(in, piece, PIECE)) != 0) {
         if (n < 0)
-            why = errno == EINTR ? 0 : errno;
+            unread = errno == EINTR ? 0 : errno;
         for (ssize_t at = 0; !why && !cli_signal_caught() && at < n;) {
             ssize_t done = write(t->out, piece + at, (size_t)(n - at));
             at += done > 0 ? done : 0;
@@ -155,7 +156,16 @@ int target_send(target *t, const cli *c)
     t->out = -1;
     if (cli_signal_caught())
         return CLI_NO_ANSWER; /* cli_finish dies by it */
-    return why ? cli_fail(c, "system", "standard output: cannot write: %s", strerror(why)) : CLI_YES;
+    if (unread)
+        return cli_fail(c, "system", "%s: cannot read the temporary: %s", t->path, strerror(unread));
+    return why ? cli_fail_write(c, "standard output", CLI_TO_STDOUT, "cannot write", why) : CLI_YES;
+}
+
+void target_advise(const target *t, const cli *c, int why)
+{
+    if (t->folder && (why == ENOSPC || why == EDQUOT))
+        cli_warn(c, "%s: the temporary of standard output is here: let TMPDIR name a folder with more space",
+                 t->folder);
 }
 
 void target_close(target *t)

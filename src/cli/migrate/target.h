@@ -22,6 +22,8 @@ const char *target_same_format(const cli *c, const char *src);
 int target_open(target *t, const command_line *o, const char *src, const char *dst, const char *to, bool folder);
 /* The temporary to standard output, where DST is "-". CLI_YES, or the exit status. */
 int target_send(target *t, const cli *c);
+/* The migration failed with the errno `why`: where the temporary had no room, a warning says how to choose its place. */
+void target_advise(const target *t, const cli *c, int why);
 /* Removes the temporary. A target that is all zero but for out, which is -1, is one too. */
 void target_close(target *t);
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ void cli_init(cli *c, const char *program, int argc, char **argv)
 {
     hold_standard_streams();
     raise_file_limit();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of the write, which is said */
     memset(c, 0, sizeof *c);
     c->program = program;
     const char *no_colour = getenv("NO_COLOR");
@@ -181,6 +183,28 @@ void cli_warn(const cli *c, const char *format, ...)
     cli_put_wrapped(stderr, text, strlen(c->program) + 2, 4);
 }
 
+/* What to do about it, as a message ends; "" where that is not known. */
+static const char *write_advice(cli_place place, int why)
+{
+    static const char *const full[] = {
+        [CLI_TO_NAME] = " (free space or choose another disk; what was there before is untouched)",
+        [CLI_TO_DIRECT] = " (free space or choose another place; what is there now is not whole)",
+        [CLI_TO_STDOUT] = " (free space or send it elsewhere; what has arrived there is not whole)"};
+    static const char *const denied[] = {
+        [CLI_TO_NAME] = " (the directory must be writable: the file is written beside its name and then renamed)",
+        [CLI_TO_DIRECT] = " (it must be writable: choose another place, or change its permissions)",
+        [CLI_TO_STDOUT] = ""};
+    return why == ENOSPC || why == EDQUOT                  ? full[place]
+           : why == EACCES || why == EPERM || why == EROFS ? denied[place]
+           : why == EFBIG                                  ? " (the limit on file sizes, ulimit -f, is too small)"
+                                                           : "";
+}
+
+int cli_fail_write(const cli *c, const char *object, cli_place place, const char *what, int why)
+{
+    return cli_fail(c, "system", "%s: %s: %s%s", object, what, strerror(why), write_advice(place, why));
+}
+
 static const char *complete;
 
 void cli_written(const char *path)
@@ -193,6 +217,8 @@ int cli_finish(const cli *c, int status)
     errno = 0;
     bool said = fflush(stdout) == 0 && !ferror(stdout);
     int why = errno;
+    if (!said && !why && write(STDOUT_FILENO, "\n", 1) < 0) /* an earlier write failed: what is there is not whole */
+        why = errno;
     cli_width_free();
     cli_signals_reraise();
     if (said)
@@ -202,7 +228,8 @@ int cli_finish(const cli *c, int status)
         cli_put(stderr, complete, strlen(complete));
         fputs(" is complete; only this report could not be written: ", stderr);
     }
-    fprintf(stderr, "standard output: cannot write: %s\n", why ? strerror(why) : "an earlier write failed");
+    fprintf(stderr, "standard output: cannot write: %s%s\n", why ? strerror(why) : "an earlier write failed",
+            write_advice(CLI_TO_STDOUT, why));
     return CLI_NO_ANSWER;
 }
 

@@ -61,6 +61,13 @@ char *cli_error_text(const cli *c, const char *path, const ckpt_error *err);
 /* The same with "Try '... --help'". */
 int cli_usage(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
 void cli_warn(const cli *c, const char *format, ...) CLI_PRINTF(2, 3);
+/* `what` ("cannot write", "cannot create") failed with the errno `why`: the error names the object, says why, and what to do. */
+typedef enum cli_place {
+    CLI_TO_NAME,   /* a file that is written beside its name and then renamed */
+    CLI_TO_DIRECT, /* what is written as it is: a device, a pipe */
+    CLI_TO_STDOUT,
+} cli_place;
+int cli_fail_write(const cli *c, const char *object, cli_place place, const char *what, int why);
 /* path, which stays valid, is complete: only the report of it can still fail, and cli_finish says that. */
 void cli_written(const char *path);
 /* Call last: flushes stdout; a write error there (a full disk) makes the status CLI_NO_ANSWER. Dies by the signal that

@@ -45,7 +45,7 @@ typedef struct command_line {
     bool raw, npz, upcast;
     option_value head;                  /* extract: so many elements of each tensor are printed */
     const char *by;                     /* show, stats --run: "layer", "dtype", "role", "device"; NULL: none */
-    const char *report;                 /* --report FILE.html: show, diff, doctor */
+    const char *report;                 /* --report FILE.html: show, stats --run, diff, doctor */
     option_value atol, rtol;            /* diff */
     cli_list exclude;                   /* diff: tensors that are not compared */
     option_value keep_last, keep_every; /* show of a run directory */

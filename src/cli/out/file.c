@@ -149,7 +149,7 @@ int output_open(output_file *out, const cli *c, const char *path, bool replace)
     int why = errno;
     free(out->temporary);
     free(out->target);
-    return cli_fail(c, "system", "%s: cannot create: %s", path, strerror(why));
+    return cli_fail_write(c, path, direct ? CLI_TO_DIRECT : CLI_TO_NAME, direct ? "cannot open" : "cannot create", why);
 }
 
 bool output_put(output_file *out, const char *data, size_t size)
@@ -162,6 +162,7 @@ bool output_put(output_file *out, const char *data, size_t size)
 int output_close(output_file *out, bool keep)
 {
     const cli *c = out->cli;
+    const cli_place place = output_is_stdout(out->path) ? CLI_TO_STDOUT : out->temporary ? CLI_TO_NAME : CLI_TO_DIRECT;
     bool written = keep && !out->why;
     int why = out->why;
     if (written && out->temporary && !take_mode(out->fd)) {
@@ -186,7 +187,7 @@ int output_close(output_file *out, bool keep)
         return written ? CLI_YES : CLI_NO_ANSWER; /* cli_finish dies by the signal */
     if (!out->replace && why == EEXIST)
         return output_refuse(c, out->path);
-    return cli_fail(c, "system", "%s: cannot write: %s", out->path, strerror(why));
+    return cli_fail_write(c, strcmp(out->path, "-") == 0 ? "standard output" : out->path, place, "cannot write", why);
 }
 
 int output_write(const cli *c, const char *path, bool replace, const char *head, size_t head_size, const char *data,

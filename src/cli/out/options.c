@@ -11,11 +11,9 @@ static const struct need {
     unsigned commands;
     const char *option, *with;
 } needs[] = {
-    {COMMAND(LIST), "check", "checksum"},
-    {COMMAND(LIST), "param-names", "json"},
-    {COMMAND(STATS), "by", "run"},
-    {COMMAND(SHOW), "values", "report"},
-    {COMMAND(MIGRATE), "layout-side", "layout"},
+    {COMMAND(LIST), "check", "checksum"}, {COMMAND(LIST), "param-names", "json"},
+    {COMMAND(STATS), "by", "run"},        {COMMAND(STATS), "report", "run"},
+    {COMMAND(SHOW), "values", "report"},  {COMMAND(MIGRATE), "layout-side", "layout"},
     {COMMAND(MIGRATE), "var", "layout"},
 };
 

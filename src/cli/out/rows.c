@@ -206,6 +206,18 @@ void rows_measure(row_text *t, const row_parts *r)
 }
 
 /* A pipe ends a cell, in code too; code that holds a backquote stands between two of them. */
+void rows_put_markdown_message(const char *text, bool code)
+{
+    const char *fence = !code ? "" : strchr(text, '`') ? "`` " : "`";
+    fputs(fence, stdout);
+    for (const char *p = text; *p; p++) {
+        if (*p == '|')
+            putchar('\\');
+        putchar(*p);
+    }
+    fputs(fence[0] && fence[1] ? " ``" : fence, stdout);
+}
+
 void rows_put_markdown(ckpt_str s, bool code)
 {
     char *text = NULL;
@@ -213,16 +225,8 @@ void rows_put_markdown(ckpt_str s, bool code)
     FILE *f = open_memstream(&text, &size);
     if (f)
         cli_put(f, s.data, s.size);
-    if (f && fclose(f) == 0) {
-        const char *fence = !code ? "" : strchr(text, '`') ? "`` " : "`";
-        fputs(fence, stdout);
-        for (const char *p = text; *p; p++) {
-            if (*p == '|')
-                putchar('\\');
-            putchar(*p);
-        }
-        fputs(fence[0] && fence[1] ? " ``" : fence, stdout);
-    }
+    if (f && fclose(f) == 0)
+        rows_put_markdown_message(text, code);
     free(text);
 }
 

@@ -79,6 +79,8 @@ void rows_flush(row_text *t);
 
 /* A cell of a table in Markdown, escaped; code: in the type of code, as names from a file are. */
 void rows_put_markdown(ckpt_str s, bool code);
+/* The same of text that is escaped already. */
+void rows_put_markdown_message(const char *text, bool code);
 /* A cell by itself; data NULL: not known. */
 ckpt_str rows_cell(const row_field *f, char buf[ROW_CELL], const row_parts *r);
 /* What a field's `text` gives: a word of the program's own (NULL: not known), or what it prints into buf. */

@@ -33,43 +33,19 @@ static void put_line(FILE *f, const row_text *t, const checkpoint *it)
     fputs("</td></tr>\n", f);
 }
 
-/* The score over the checkpoints, oldest first: a line, where there are enough for one. */
+/* The score over the checkpoints that have one, oldest first. */
 static void put_curve(report_page *p, const report_list *l, const char *metric)
 {
-    enum { FEWEST = 3 };
-    double low = 0, high = 0, first = 0, last = 0;
-    size_t n = 0, at = 0;
-    for (size_t i = 0; metric && i < l->count; i++) {
+    double *scores = metric ? calloc(l->count + 1, sizeof *scores) : NULL;
+    size_t n = 0;
+    for (size_t i = 0; scores && i < l->count; i++) {
         const checkpoint *it = &l->rows[l->newest_first ? l->count - 1 - i : i];
-        double v = it->score.current;
-        if (!it->score.has_current || !(v - v == 0)) /* no infinity, no NaN */
-            continue;
-        low = n == 0 || v < low ? v : low;
-        high = n == 0 || v > high ? v : high;
-        first = n == 0 ? v : first;
-        last = v;
-        n++;
+        if (it->score.has_current && it->score.current - it->score.current == 0) /* no infinity, no NaN */
+            scores[n++] = it->score.current;
     }
-    if (n < FEWEST)
-        return;
-    fputs(
-        "<figure>\n<svg class=\"curve\" viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"",
-        p->f);
-    html_str(p->f, (ckpt_str){metric, strlen(metric)}, "");
-    fprintf(p->f, " over %zu checkpoints: %.6g first, %.6g last\"><polyline points=\"", n, first, last);
-    for (size_t i = 0; i < l->count; i++) {
-        const checkpoint *it = &l->rows[l->newest_first ? l->count - 1 - i : i];
-        double v = it->score.current;
-        if (!it->score.has_current || !(v - v == 0))
-            continue;
-        double height = high > low ? (v - low) / (high - low) : 0.5;
-        fprintf(p->f, "%s%.1f,%.1f", at ? " " : "", (double)at * 1000 / (double)(n - 1), 95 - 90 * height);
-        at++;
-    }
-    fputs("\"/></svg>\n<figcaption class=\"quiet\">", p->f);
-    html_str(p->f, (ckpt_str){metric, strlen(metric)}, "");
-    fprintf(p->f, ", oldest to newest: from %.6g to %.6g, lowest %.6g, highest %.6g</figcaption>\n</figure>\n", first,
-            last, low, high);
+    if (scores)
+        report_curve(p, metric, scores, n);
+    free(scores);
 }
 
 static void put_lines(report_page *p, const report_list *l)

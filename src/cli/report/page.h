@@ -66,6 +66,11 @@ void report_fixes(report_page *p, const ckpt_finding *finding, size_t most);
 void report_devices(report_page *p, const ckpt_reader *reader, const ckpt_doctor_result *result);
 void report_sizes(report_page *p, const ckpt_reader *reader);
 
+/* ---- stats.c */
+/* A line over `count` checkpoints, oldest first, and its ends in words; what is not finite is passed over. False: fewer than
+ * three are left, and nothing is drawn. */
+bool report_curve(report_page *p, const char *name, const double *values, size_t count);
+
 /* ---- values.c */
 /* What cannot be read is said in its place. */
 void report_values(report_page *p, const ckpt_reader *reader);

@@ -32,4 +32,21 @@ typedef struct report_list {
     const char *snippet;
 } report_list;
 int report_list_page(const command_line *o, const report_list *l);
+
+/* The page of stats --run. The caller owns everything. */
+typedef struct report_series {
+    const char *name;
+    const double *values; /* one per checkpoint, oldest first; what is not known is NaN */
+} report_series;
+typedef struct report_stats {
+    const row_field *fields; /* of the table; the last is the path */
+    unsigned set;
+    const row_parts *rows;
+    size_t count; /* checkpoints */
+    const report_series *series, *layers;
+    size_t series_count, layer_count;
+    const char *odd; /* the first checkpoint with values that are not finite; NULL: none has any */
+    size_t odd_count;
+} report_stats;
+int report_stats_page(const command_line *o, const report_stats *s);
 #endif
