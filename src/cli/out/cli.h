@@ -106,7 +106,7 @@ ckpt_reader *cli_open_quietly(const cli *c, const char *path, ckpt_error *err);
 ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader);
 
 /* ---- text for people */
-/* What goes on below a finding, or below "resume with", begins in this column. */
+/* What stands below a finding, or below "resume with", is indented by so many columns. */
 enum { CLI_INDENT = 9 };
 /* Bytes from a file, control characters, broken UTF-8 and backslashes escaped. */
 void cli_put(FILE *f, const char *data, size_t size);
