@@ -174,7 +174,7 @@ bool ckpt__canon_is_adapter(ckpt_str name); /* of a parameter that PEFT adds to 
 /* canon_splits.c: how trainers split the parameters in two groups: does this one decay? */
 size_t ckpt__split_count(void);
 const char *ckpt__split_name(size_t split); /* "rank" */
-const char *ckpt__split_text(size_t split); /* "those with two or more dimensions" */
+const char *ckpt__split_text(size_t split); /* "with two or more dimensions" */
 bool ckpt__split_decays(size_t split, ckpt_str name, uint32_t ndim);
 /* A model's state_dict (ckpt__is_state_dict). A tensor that its file keeps in an object is one of its weights. */
 bool ckpt__canon_is_model(const ckpt__index *index, const ckpt_value *v);

@@ -330,8 +330,8 @@ static void describe(trial *t, char *how, size_t size, size_t h)
                                         : ", group after group",
                  skipped);
     else
-        snprintf(how, size, "two groups of the model's parameters, %s in the %s%s", ckpt__split_text((h - SPLITS) / 2),
-                 (h - SPLITS) % 2 ? "second" : "first", skipped);
+        snprintf(how, size, "group %d has the parameters %s, group %d the others%s", (h - SPLITS) % 2 ? 1 : 0,
+                 ckpt__split_text((h - SPLITS) / 2), (h - SPLITS) % 2 ? 0 : 1, skipped);
 }
 
 /* ---- all hypotheses */

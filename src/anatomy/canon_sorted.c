@@ -503,8 +503,8 @@ static void say(const search *s, char *how, size_t size, bool by_shape)
     if (s->split < 0)
         snprintf(how, size, "%s%s", text, alone ? ", of the adapter alone (PEFT freezes the others)" : "");
     else
-        snprintf(how, size, "%s; in two groups, %s in the %s", text, ckpt__split_text((size_t)s->split),
-                 s->decaying ? "second" : "first");
+        snprintf(how, size, "%s; group %d has those %s, group %d the others", text, s->decaying ? 1 : 0,
+                 ckpt__split_text((size_t)s->split), s->decaying ? 0 : 1);
 }
 
 /* The first slot that two parameters may have. */

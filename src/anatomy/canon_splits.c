@@ -119,14 +119,14 @@ static const struct {
     const char *name, *text;
     bool (*decays)(ckpt_str name, uint32_t ndim);
 } splits[] = {
-    {"rank", "those with two or more dimensions", decays_by_rank},
-    {"name", "those that are neither bias nor norm", decays_by_name},
-    {"token", "those with two or more dimensions that are not a bias, token or position", decays_by_token},
-    {"bias", "those that are not a bias", decays_by_bias},
-    {"hf", "those without 'bias' in their names that are not a norm", decays_by_hf},
-    {"vector", "those without 'bias' in their names that are not a vector called weight", decays_by_vector},
-    {"pattern", "those without 'bias', 'layernorm' or 'norm' as a word in their names", decays_by_pattern},
-    {"layernorm", "those without 'bias' or 'LayerNorm' in their names", decays_by_layernorm},
+    {"rank", "with two or more dimensions", decays_by_rank},
+    {"name", "that are neither bias nor norm", decays_by_name},
+    {"token", "with two or more dimensions that are not a bias, token or position", decays_by_token},
+    {"bias", "that are not a bias", decays_by_bias},
+    {"hf", "without 'bias' in their names that are not a norm", decays_by_hf},
+    {"vector", "without 'bias' in their names that are not a vector called weight", decays_by_vector},
+    {"pattern", "without 'bias', 'layernorm' or 'norm' as a word in their names", decays_by_pattern},
+    {"layernorm", "without 'bias' or 'LayerNorm' in their names", decays_by_layernorm},
 };
 
 size_t ckpt__split_count(void)

@@ -110,15 +110,16 @@ ckpt_status ckpt__canon_order_unknown(ckpt__builder *b, size_t node, const ckpt_
         b->canon->unnamed = b->tree.nodes[node].name;
         ckpt__canon_note(
             b, CKPT_SEVERITY_WARNING, d.code, NULL, fix,
-            "it is not known whose states the optimizer at '%s' numbers, so they keep the file's own names: %s", where,
-            d.why);
+            "cannot tell which parameter each state of the optimizer at '%s' belongs to, so the states keep the file's own names: %s",
+            where, d.why);
         return CKPT_OK;
     }
     if (several)
         ckpt__canon_note(b, CKPT_SEVERITY_ERROR, d.code, NULL, fix,
-                         "whose states the optimizer at '%s' numbers is not known: %s", where, d.why);
+                         "cannot tell which parameter each state of the optimizer at '%s' belongs to: %s", where,
+                         d.why);
     return ckpt__fail(b->err, CKPT_E_MISMATCH, where,
-                      "%scannot tell which parameter each numbered state of this optimizer belongs to; %s; %s",
+                      "%scannot tell which parameter each state of this optimizer belongs to; %s; %s",
                       several ? "order-ambiguous: " : "", d.why, d.fix);
 }
 
@@ -129,6 +130,6 @@ void ckpt__canon_note_tentative(ckpt__builder *b, const ckpt__order *order)
     snprintf(fix, sizeof fix, "%s; for good: %s", d.fix, lasting);
     b->canon->hypothesis = true;
     ckpt__canon_note(b, CKPT_SEVERITY_WARNING, d.code, NULL, fix,
-                     "whose states the optimizer at '%s' numbers is not known: %s",
+                     "cannot tell which parameter each state of the optimizer at '%s' belongs to: %s",
                      shown(b, b->optimizer.node, where, sizeof where), d.why);
 }

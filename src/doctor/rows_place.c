@@ -295,18 +295,18 @@ const ckpt__row ckpt__rows_place[] = {
             ADVICE "resume from another checkpoint, if they were saved from meta: then they have no data"},
     {.fact = CKPT__RANK_OTHER, .loaders = CKPT__L_TORCH | CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_WARNING,
      .outcome = CKPT_OUTCOME_RESUMES, .code = "rank-device",
-     .message = "rank {a} saved this file on {b}: another rank that loads it without map_location puts it on {b} too, not on its own GPU",
+     .message = "rank {a} saved this file on {b}: a different rank that loads it without map_location uses {b} too, not its own GPU",
      .fix = PYTHON "checkpoint = torch.load({file}, map_location=f'cuda:{local_rank}')"
             IN_C "snprintf(rule, sizeof rule, \"cuda:*=cuda:%d\", local_rank), options.map_location = rule; /* for ckpt_restore */"
             SHELL "{repair}"},
     {.fact = CKPT__RANK_TAG, .loaders = CKPT__L_TORCH | CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE, .severity = CKPT_SEVERITY_NOTE,
      .outcome = CKPT_OUTCOME_RESUMES, .code = "rank-device",
-     .message = "all that was on a GPU is tagged {b}: whoever loads it without a map puts it there",
+     .message = "all that was on a GPU is tagged {b}: a program that loads it without map_location uses {b} too",
      .fix = PYTHON "checkpoint = torch.load({file}, map_location='cuda:0')"
             SHELL "{repair}"},
     {.fact = CKPT__RANKS_TOGETHER, .loaders = CKPT__L_TORCH | CKPT__L_CPP | CKPT__L_CKPT, .evidence = CKPT__SOURCE,
      .severity = CKPT_SEVERITY_WARNING, .outcome = CKPT_OUTCOME_RESUMES, .code = "rank-device",
-     .message = "{a} tagged {b}: without a map all of {c} load onto {b}, and its memory holds every copy (pytorch#23138)",
+     .message = "{a} tagged {b}: without map_location all of {c} load onto {b}, and its memory holds every copy (pytorch#23138)",
      .fix = PYTHON "checkpoint = torch.load({file}, map_location=f'cuda:{local_rank}')"
             PYTHON "checkpoint = torch.load({file}, map_location='cpu')"
             IN_C "snprintf(rule, sizeof rule, \"cuda:*=cuda:%d\", local_rank), options.map_location = rule; /* for ckpt_restore */"},

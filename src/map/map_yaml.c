@@ -233,9 +233,12 @@ static ckpt_status take_effects(struct ctx *c, const ckpt__yaml_node *node, ckpt
     if (rule->cast != CKPT_DTYPE_NONE)
         return CKPT_OK;
     char shown[60];
+    const char *meant = ckpt__dtype_meant(cast->text.data);
+    ckpt__escape(shown, sizeof shown, cast->text.data, cast->text.size);
+    if (meant)
+        return ckpt__yaml_fail(c->err, c->name, cast, "unknown dtype '%s' (did you mean %s?)", shown, meant);
     return ckpt__yaml_fail(c->err, c->name, cast,
-                           "there is no dtype '%s'; write torch's name, such as float32 or bfloat16",
-                           ckpt__escape(shown, sizeof shown, cast->text.data, cast->text.size));
+                           "unknown dtype '%s'; torch's names are float32, bfloat16, float16, int64, ...", shown);
 }
 
 static ckpt_status take_rule(struct ctx *c, const ckpt__yaml_node *node)

@@ -61,29 +61,17 @@ static bool converts(ckpt_dtype from, ckpt_dtype to)
     return from == to || ckpt__convert(from, NULL, to, NULL, 0, NULL);
 }
 
-/* torch's names, and what people write for them. */
-static ckpt_dtype dtype_named(const char *name)
-{
-    static const struct {
-        const char *name;
-        ckpt_dtype dtype;
-    } others[] = {{"bf16", CKPT_BF16}, {"fp16", CKPT_F16},  {"f16", CKPT_F16},   {"half", CKPT_F16},
-                  {"fp32", CKPT_F32},  {"f32", CKPT_F32},   {"float", CKPT_F32}, {"fp64", CKPT_F64},
-                  {"f64", CKPT_F64},   {"double", CKPT_F64}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(others[i].name, name) == 0)
-            return others[i].dtype;
-    return ckpt_dtype_from_name(name);
-}
-
 static ckpt_status parse(const char *text, rule *out, ckpt_error *err)
 {
     const char *equals = strrchr(text, '='), *name = equals ? equals + 1 : text;
-    out->to = dtype_named(name);
+    out->to = ckpt__dtype_called(name);
     out->plain = !equals && out->to != CKPT_DTYPE_NONE;
     if (!out->plain && (!equals || equals == text || (equals == text + 1 && *text == '=')))
         return ckpt__fail(err, CKPT_E_ARGUMENT, text,
                           "a cast is a dtype, such as bfloat16, or GLOB=DTYPE, such as '*.norm.*=float32'");
+    const char *meant = out->to == CKPT_DTYPE_NONE ? ckpt__dtype_meant(name) : NULL;
+    if (meant)
+        return ckpt__fail(err, CKPT_E_ARGUMENT, text, "unknown dtype '%s' (did you mean %s?)", name, meant);
     if (out->to == CKPT_DTYPE_NONE)
         return ckpt__fail(err, CKPT_E_ARGUMENT, text,
                           "unknown dtype '%s'; torch's names are float32, bfloat16, float16, int64, ...", name);

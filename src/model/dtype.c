@@ -64,6 +64,42 @@ ckpt_dtype ckpt_dtype_from_name(const char *name)
     return CKPT_DTYPE_NONE;
 }
 
+ckpt_dtype ckpt__dtype_called(const char *name)
+{
+    static const struct {
+        const char *name;
+        ckpt_dtype dtype;
+    } others[] = {{"bf16", CKPT_BF16}, {"fp16", CKPT_F16},  {"f16", CKPT_F16},   {"half", CKPT_F16},
+                  {"fp32", CKPT_F32},  {"f32", CKPT_F32},   {"float", CKPT_F32}, {"fp64", CKPT_F64},
+                  {"f64", CKPT_F64},   {"double", CKPT_F64}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i].name, name) == 0)
+            return others[i].dtype;
+    return ckpt_dtype_from_name(name);
+}
+
+/* Is one letter another one, left out, or put in? */
+static bool is_a_letter_away(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b), at = 0;
+    while (a[at] && a[at] == b[at])
+        at++;
+    return n == m       ? at < n && strcmp(a + at + 1, b + at + 1) == 0
+           : n + 1 == m ? strcmp(a + at, b + at + 1) == 0
+                        : n == m + 1 && strcmp(a + at + 1, b + at) == 0;
+}
+
+const char *ckpt__dtype_meant(const char *name)
+{
+    const ckpt_dtype called = ckpt__dtype_called(name);
+    if (called != CKPT_DTYPE_NONE)
+        return ckpt_dtype_name(called);
+    for (int i = 1; i < CKPT__DTYPE_COUNT; i++)
+        if (is_a_letter_away(name, rows[i].torch))
+            return rows[i].torch;
+    return NULL;
+}
+
 ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n)
 {
     for (int i = 1; i < CKPT__DTYPE_COUNT; i++)

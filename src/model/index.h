@@ -390,6 +390,10 @@ typedef struct ckpt__dtype_row {
     bool is_float, is_complex, is_signed;
 } ckpt__dtype_row;
 const ckpt__dtype_row *ckpt__dtype_row_of(ckpt_dtype dtype); /* never NULL: row 0 is none */
+/* torch's name, or what people write for it ("bf16", "half"); CKPT_DTYPE_NONE: neither. */
+ckpt_dtype ckpt__dtype_called(const char *name);
+/* torch's name of the dtype that was meant, where one is called so or is a letter away; else NULL. Static. */
+const char *ckpt__dtype_meant(const char *name);
 uint64_t
 ckpt__granule(unsigned bits); /* elements that begin at a byte only together: 2 of 4 bits, 4 of 6; 1: each does */
 ckpt_dtype ckpt__dtype_from_safetensors(const char *data, size_t n); /* NONE where unknown */

@@ -131,7 +131,7 @@ static void show_text_of(const folder_list *l, uint64_t nbytes, const folder_ite
     printf("%sresume with%s", bold, off);
     for (const char *line = resume; *line;) {
         size_t n = strcspn(line, "\n");
-        printf("%*s%.*s\n", line == resume ? 1 : 12, "", (int)n, line);
+        printf("%*s%.*s\n", line == resume ? 1 : CLI_INDENT, "", (int)n, line);
         line += n + (line[n] == '\n');
     }
 }

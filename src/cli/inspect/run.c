@@ -166,9 +166,11 @@ void run_put_resume(const run_view *v, const ckpt_run_entry *from)
         *second = '\0';
         printf("%sresume with%s ", cli_style(&v->o->cli, "bold"), cli_style(&v->o->cli, "off"));
         cli_put_message(stdout, text);
-        printf(";\n%12s", "");
+        printf(";\n%*s", CLI_INDENT, "");
         cli_put_message(stdout, second + 2);
-        puts(from->world > 1 ? "\n            (the same on every rank)" : "");
+        if (from->world > 1)
+            printf("\n%*s(the same on every rank)", CLI_INDENT, "");
+        putchar('\n');
     }
     free(text);
 }

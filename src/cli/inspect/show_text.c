@@ -323,7 +323,7 @@ static void text_resume(const show_picture *p)
     if (resume) {
         label(p, "resume with");
         for (char *line = strtok_r(resume, "\n", &rest), *first = line; line; line = strtok_r(NULL, "\n", &rest)) {
-            printf("%*s", line == first ? 1 : 12, "");
+            printf("%*s", line == first ? 1 : CLI_INDENT, "");
             cli_put_message(stdout, line);
             putchar('\n');
         }

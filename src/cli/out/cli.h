@@ -106,6 +106,8 @@ ckpt_reader *cli_open_quietly(const cli *c, const char *path, ckpt_error *err);
 ckpt_report *cli_unchecked(const cli *c, const ckpt_reader *reader);
 
 /* ---- text for people */
+/* What stands below a finding, or below "resume with", is indented by so many columns. */
+enum { CLI_INDENT = 9 };
 /* Bytes from a file, control characters, broken UTF-8 and backslashes escaped. */
 void cli_put(FILE *f, const char *data, size_t size);
 size_t cli_plain(const char *data, size_t size); /* so many bytes are printed as they are */

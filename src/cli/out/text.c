@@ -250,9 +250,9 @@ static void put_fixes(FILE *out, const ckpt_finding *f)
     for (size_t i = 0; i < f->fix_count; i++) {
         const ckpt_fix *fix = f->fixes[i];
         if (strcmp(fix->kind, "advice") == 0)
-            fputs("         fix: ", out);
+            fprintf(out, "%*sfix: ", CLI_INDENT, "");
         else
-            fprintf(out, "         fix (%s): ", fix->kind);
+            fprintf(out, "%*sfix (%s): ", CLI_INDENT, "", fix->kind);
         cli_put_message(out, fix->text);
         putc('\n', out);
     }
@@ -275,7 +275,7 @@ static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, bool aga
     const char *style = f->severity == CKPT_SEVERITY_ERROR     ? "red"
                         : f->severity == CKPT_SEVERITY_WARNING ? "yellow"
                                                                : "dim";
-    size_t used = 9;
+    size_t used = CLI_INDENT;
     if (again) {
         fprintf(out, "%*s", (int)used, "");
     } else {
@@ -293,7 +293,7 @@ static void put_finding(const cli *c, FILE *out, const ckpt_finding *f, bool aga
         fputs(": ", out);
         used += cli_width(f->tensor, strlen(f->tensor)) + 2;
     }
-    cli_put_wrapped(out, f->message, used, again ? 11 : 9);
+    cli_put_wrapped(out, f->message, used, again ? CLI_INDENT + 2 : CLI_INDENT);
 }
 
 /* The findings of f's code and severity. */
@@ -331,7 +331,7 @@ static void put_findings(const cli *c, FILE *out, const ckpt_report *report, ckp
         bool last = !next || !is_alike(f, next), room = c->verbose || alike < ALIKE || !is_of_classes(f);
         if (!room) {
             if (last)
-                fprintf(out, "         and %zu more (-v)\n", alike + 1 - ALIKE);
+                fprintf(out, "%*sand %zu more (-v)\n", CLI_INDENT, "", alike + 1 - ALIKE);
         } else if (k < KINDS && f->severity != CKPT_SEVERITY_ERROR && seen[k]++ >= SHOWN) {
             if (seen[k] == SHOWN + 1)
                 fprintf(out, "%-7s  %s: and %zu more (--json lists them all)\n", ckpt_severity_name(f->severity),

@@ -1,5 +1,6 @@
 /* report/page.c - one page of HTML that opens from disk: what one attaches to a bug report. */
 #include "cli/report/page.h"
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,15 +215,45 @@ static bool is_tag(const char *at, const char *name)
     return strncmp(at + 1, name, n) == 0 && (at[1 + n] == '>' || at[1 + n] == ' ');
 }
 
+/* Does the element have a name, which may be broken? One of class "word" stays in a line. */
+static bool is_name(const char *at)
+{
+    static const char name[] = "class=\"name";
+    const char *end = strchr(at, '>'), *class = end ? memmem(at, (size_t)(end - at), name, sizeof name - 1) : NULL;
+    return class && strncmp(class + sizeof name - 1, " word", 5) != 0;
+}
+
+/* Behind this byte of a name; never inside of a number, nor of "..". */
+static bool may_break(const char *p)
+{
+    return strchr("._/", *p) && !strchr("._/", p[1]) &&
+           !(isdigit((unsigned char)p[-1]) && isdigit((unsigned char)p[1]));
+}
+
+/* A name: a line may end behind one of its dots, slashes and underscores. What is copied, or searched, has no trace of that. */
+static void put_breakable(FILE *f, const char *text, const char *end)
+{
+    for (const char *p = text; p < end; p++) {
+        putc(*p, f);
+        if (p > text && p + 1 < end && may_break(p))
+            fputs("<wbr/>", f);
+    }
+}
+
 /* Each cell of a table with the head of its column: where a screen is too narrow for columns, rows are cards. */
-static void put_labelled(FILE *f, const char *text)
+static void put_labelled(FILE *f, const char *text, const char *end)
 {
     enum { MOST = 16 };
     ckpt_str heads[MOST];
     size_t count = 0, column = 0;
-    bool head = false, body = false;
-    for (const char *at; (at = strchr(text, '<')); text = at + 1) {
-        fwrite(text, 1, (size_t)(at - text) + 1, f);
+    bool head = false, body = false, breaks = false;
+    for (const char *at; (at = strchr(text, '<')) && at < end; text = at + 1) {
+        const char *close = breaks ? memchr(text, '>', (size_t)(at - text)) : NULL; /* of the tag that stands before */
+        fwrite(text, 1, (size_t)((close ? close + 1 : at) - text), f);
+        if (close)
+            put_breakable(f, close + 1, at);
+        putc('<', f);
+        breaks = is_name(at);
         if (is_tag(at, "thead"))
             head = true, count = 0;
         else if (is_tag(at, "tbody"))
@@ -244,27 +275,28 @@ static void put_labelled(FILE *f, const char *text)
             at += 2;
         }
     }
-    fputs(text, f);
+    fwrite(text, 1, (size_t)(end - text), f);
 }
 
 /* *text becomes the page as it is written; false: no memory, *text is as it was. */
 static bool finish(char **text, size_t *size)
 {
-    static const char header[] = "</header>\n";
+    static const char header[] = "</header>\n", body[] = "<body>";
     char *whole = NULL;
     size_t length = 0;
     FILE *f = open_memstream(&whole, &length);
-    const char *rest = strstr(*text, header);
-    if (!f || !rest) {
+    const char *rest = strstr(*text, header), *begin = strstr(*text, body);
+    if (!f || !rest || !begin) {
         if (f)
             fclose(f);
         free(whole);
         return false;
     }
     rest += sizeof header - 1;
-    fwrite(*text, 1, (size_t)(rest - *text), f);
+    fwrite(*text, 1, (size_t)(begin - *text), f);
+    put_labelled(f, begin, rest);
     put_contents(f, rest);
-    put_labelled(f, rest);
+    put_labelled(f, rest, rest + strlen(rest));
     bool failed = ferror(f) != 0;
     if (fclose(f) != 0 || failed) {
         free(whole);

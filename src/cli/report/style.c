@@ -75,6 +75,7 @@ const char *const report_style[] = {
     "td.bars{width:38%;min-width:7rem;vertical-align:middle}\n",
     "td.name:not(.word){min-width:4.5rem}\n",
     "th .long{display:inline-block;min-width:14rem}\n",
+    "th .name,td .name,td.name{overflow-wrap:break-word}\n",
     ".word{overflow-wrap:normal;white-space:nowrap}\n",
     ".bar{display:block;width:100%;height:.8rem}\n",
     ".bar rect{stroke:var(--surface);stroke-width:1px;vector-effect:non-scaling-stroke}\n",

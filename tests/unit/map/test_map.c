@@ -389,7 +389,10 @@ START_TEST(yaml_refused)
     refuse_yaml("map: 1\nrules:\n- {name: a}\n", "a rule says what to do");
     refuse_yaml("map: 1\nrules:\n- {role: weights, to: cpu}\n",
                 "line 3, column 10: there is no role 'weights'; the roles are param, buffer");
-    refuse_yaml("map: 1\nrules:\n- {name: a, cast: half}\n", "there is no dtype 'half'");
+    refuse_yaml("map: 1\nrules:\n- {name: a, cast: half}\n", "unknown dtype 'half' (did you mean float16?)");
+    refuse_yaml("map: 1\nrules:\n- {name: a, cast: bf16}\n", "unknown dtype 'bf16' (did you mean bfloat16?)");
+    refuse_yaml("map: 1\nrules:\n- {name: a, cast: much}\n",
+                "unknown dtype 'much'; torch's names are float32, bfloat16, ");
     refuse_yaml("map: 1\nrules:\n- {name: a, to: cuda}\n", "line 3, column 17: 'cuda': ");
     refuse_yaml("map: 1\nrules:\n- {tag: 'cpu:0', to: 'cuda:0'}\n", "line 3, column 9: 'cpu:0' matches no saved tag");
     refuse_yaml("map: 1\nrules:\n- {tag: 'cuda:*', to: cpu}\n- {tag: 'cuda:1', to: 'cuda:1'}\n",
